@@ -1,0 +1,47 @@
+# Targets for people and for CI. Nothing here needs root, or the network beyond the package index.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+# Half of the tests wait for processes: more workers than cores keep the cores busy.
+TEST_WORKERS ?= 4
+export PYTHONDONTWRITEBYTECODE ?= 1
+
+.PHONY: setup demo test check bench chaos lock bench-lock clean
+.DEFAULT_GOAL := setup
+
+setup: $(STAMP)  ## the .venv alone
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed: make PYTHON=python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+demo: setup  ## everything on embedded servers, with visible work; Ctrl-C stops it
+	$(BIN)/tidemill up --demo
+
+check: setup  ## what must hold before every commit
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q -n 2 tests/unit tests/property tests/architecture
+
+test: setup  ## the whole suite; needs nothing that is already running
+	$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal
+
+chaos: setup  ## longer, seeded fault runs: make chaos SECONDS=600 SEED=7
+	$(BIN)/pytest -m chaos --timeout 7200 tests/chaos -s
+
+bench: setup  ## us, the peers and the floors in one run
+	$(BIN)/python -m bench $(BENCH_ARGS)
+
+lock:  ## needs uv
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra embedded --group dev --custom-compile-command "make lock" pyproject.toml -o requirements.lock
+
+bench-lock:  ## needs uv
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --custom-compile-command "make bench-lock" bench/peers.in -o bench/peers.lock
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis

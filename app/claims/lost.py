@@ -1,0 +1,75 @@
+"""Claims whose holder showed no sign of life in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Row
+
+from app.claims.model import Claimable, Executor, Key, among, distinct_prefix, is_running, key_columns, key_of, table_of
+
+#: A row that died alone waits this long, doubled by each attempt, up to the most.
+DELAY, DELAY_MOST = timedelta(seconds=1), timedelta(minutes=5)
+
+
+def overdue(executor: Executor, model: type[Claimable], limit: int, lease: timedelta) -> list[Row[Any]]:
+    """Locks and returns claims whose `recovery_time` is past, with `in_batch`: whether others were claimed with them.
+
+    Empty for one lease after the server started: live work reports first (R6). Cost: a probe for each queue that has
+    running rows, and the overdue rows.
+    """
+    table = table_of(model)
+    queues = distinct_prefix(model, is_running(model))
+    late = (
+        sa.select(table)
+        .where(model.queue == queues.c.queue, is_running(model), model.recovery_time < sa.func.now())
+        .order_by(model.recovery_time)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+        .lateral("late")
+    )
+    other = table.alias("other")
+    # All rows of a pass carry the same recovery_time, so the index that found one finds the others.
+    in_batch = sa.exists().where(
+        other.c.queue == late.c.queue,
+        other.c.recovery_time == late.c.recovery_time,
+        other.c.state == sa.literal_column(f"'{model.RUNNING}'"),
+        other.c.pass_key == late.c.pass_key,
+        sa.or_(*(other.c[c.name] != late.c[c.name] for c in key_columns(model))),
+    )
+    up = sa.func.pg_postmaster_start_time() < sa.func.now() - lease
+    statement = (
+        sa.select(late, in_batch.label("in_batch")).select_from(sa.join(queues, late, sa.true())).where(up).limit(limit)
+    )
+    return list(executor.execute(statement).all())
+
+
+def time_out(executor: Executor, model: type[Claimable], rows: Sequence[Row[Any]]) -> dict[Key, str]:
+    """Ends the claims that `overdue` has locked; returns the new state of each. Those that died in a batch go back
+    uncharged, to be handed out alone; those that died alone go back after a delay, or are parked when exhausted."""
+    outcome: dict[Key, str] = {}
+    for in_batch in (True, False):
+        keys = [key_of(model, row) for row in rows if row.in_batch is in_batch]
+        if not keys:
+            continue
+        values: dict[str, Any] = {"pass_key": None, "recovery_time": None, **model.released()}
+        if in_batch:
+            values |= {"state": model.WAITING, "alone": True, "attempts": sa.func.greatest(model.attempts - 1, 0)}
+        else:
+            state = sa.case((model.exhausted(), model.PARKED), else_=model.WAITING)
+            wait = sa.literal(DELAY) * sa.func.power(2, sa.func.least(model.attempts, 10) - 1)
+            values |= {
+                "state": sa.cast(state, table_of(model).c.state.type),
+                "not_before": sa.func.now() + sa.func.least(wait, sa.literal(DELAY_MOST)),
+            }
+        statement = (
+            sa.update(table_of(model))
+            .where(among(model, keys))
+            .values(**values)
+            .returning(*key_columns(model), model.state)
+        )
+        outcome |= {key_of(model, row): str(row.state) for row in executor.execute(statement)}
+    return outcome

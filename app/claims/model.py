@@ -1,0 +1,171 @@
+"""The columns that make a table claimable, and the indexes by which it is claimed."""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any, ClassVar, NewType, ParamSpec, TypeVar, cast
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.engine import Connection, Row
+from sqlalchemy.orm import Mapped, Session, mapped_column
+from sqlalchemy.sql.elements import Grouping
+
+PassKey = NewType("PassKey", uuid.UUID)
+Key = tuple[Any, ...]
+Executor = Connection | Session
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def built_once(build: Callable[P, R]) -> Callable[P, R]:
+    """For functions that build a statement for a model: building costs more than running it."""
+    return cast(Callable[P, R], cache(build))
+
+
+class Lane(enum.StrEnum):
+    MAIN = "main"
+    LOW = "low"
+
+
+class Claimable:
+    """The columns of a claim. `state` is the domain's own, in the domain's own words."""
+
+    WAITING: ClassVar[str] = "waiting"
+    RUNNING: ClassVar[str] = "running"
+    PARKED: ClassVar[str] = "parked"
+    #: Whether `rank` is part of the index of what waits: if not, the rank of a row is ignored.
+    RANKED: ClassVar[bool] = True
+
+    queue: Mapped[str]
+    state: Mapped[Any]
+    #: From when the row may start: asked for, or the moment it was made.
+    due_at: Mapped[datetime | None] = mapped_column(server_default=sa.func.now())
+    rank: Mapped[int] = mapped_column(sa.SmallInteger, server_default=sa.text("0"))
+    #: Backoff: what nobody who asks for an earlier time can shorten.
+    not_before: Mapped[datetime | None]
+    #: Whose the row is. Set exactly while it runs.
+    pass_key: Mapped[uuid.UUID | None]
+    #: Until when its holder must have shown a sign of life.
+    recovery_time: Mapped[datetime | None]
+    attempts: Mapped[int] = mapped_column(sa.SmallInteger, server_default=sa.text("0"))
+    #: It was in a batch that lost its worker: it is claimed by itself until it ends.
+    alone: Mapped[bool] = mapped_column(server_default=sa.false())
+    claimed_at: Mapped[datetime | None]
+    claimed_by: Mapped[str | None]
+
+    @classmethod
+    def ready(cls, lane: Lane) -> sa.ColumnElement[datetime]:
+        """When a waiting row may be claimed in this lane; an index carries this very expression."""
+        if lane is not Lane.MAIN:
+            raise ValueError(f"{cls.__name__} has no lane {lane}")
+        return when(cls.due_at, cls.not_before)
+
+    @classmethod
+    def asked_again(cls) -> sa.ColumnElement[bool] | None:
+        """Whether a running row was asked for again and must survive its end; None where that cannot be."""
+        return None
+
+    @classmethod
+    def released(cls) -> dict[str, Any]:
+        """What else changes when a row goes back to waiting: the domain's merge rule."""
+        return {}
+
+    @classmethod
+    def exhausted(cls) -> sa.ColumnElement[bool]:
+        """Whether a row that died alone has had all its attempts."""
+        return sa.false()
+
+
+def when(asked: Any, not_before: Any) -> sa.ColumnElement[datetime]:
+    """Null where nothing is asked for: `greatest` alone would make a time out of the backoff."""
+    # In parentheses, as an index wants them around an expression.
+    return Grouping(sa.case((asked.is_not(None), sa.func.greatest(asked, not_before))))
+
+
+def claim_indexes(model: type[Claimable], *lanes: Lane) -> None:
+    """Adds the indexes by which rows are claimed, counted as running, and found overdue."""
+    table, key = table_of(model), key_columns(model)
+    for lane in lanes:
+        ranked = (model.rank,) if model.RANKED else ()
+        sa.Index(
+            f"{table.name}_waiting_{lane}",
+            model.queue,
+            *ranked,
+            model.ready(lane),
+            *key,
+            postgresql_where=is_waiting(model),
+        )
+    sa.Index(
+        f"{table.name}_running",
+        model.queue,
+        model.recovery_time,
+        postgresql_where=is_running(model),
+    )
+
+
+def table_of(model: type[Claimable]) -> sa.Table:
+    return model.__table__  # type: ignore[attr-defined, no-any-return]
+
+
+def key_columns(model: type[Claimable]) -> tuple[sa.Column[Any], ...]:
+    return tuple(table_of(model).primary_key.columns)
+
+
+def key_of(model: type[Claimable], row: Row[Any]) -> Key:
+    return tuple(row._mapping[column.name] for column in key_columns(model))
+
+
+def among(model: type[Claimable], keys: Sequence[Key]) -> sa.ColumnElement[bool]:
+    """The rows with these keys, as one array a column, so that the statement does not grow with their number."""
+    columns = key_columns(model)
+    return _in(columns, [sa.cast([key[i] for key in keys], ARRAY(column.type)) for i, column in enumerate(columns)])
+
+
+def among_bound(model: type[Claimable]) -> sa.ColumnElement[bool]:
+    """The same with parameters `key_0`…, for a statement that is built once."""
+    columns = key_columns(model)
+    return _in(columns, [sa.bindparam(f"key_{i}", type_=ARRAY(column.type)) for i, column in enumerate(columns)])
+
+
+def bound_keys(keys: Sequence[Key]) -> dict[str, list[Any]]:
+    return {f"key_{i}": list(column) for i, column in enumerate(zip(*keys, strict=True))}
+
+
+def _in(columns: tuple[sa.Column[Any], ...], arrays: Sequence[sa.ColumnElement[Any]]) -> sa.ColumnElement[bool]:
+    if len(columns) == 1:
+        return columns[0] == sa.any_(arrays[0])
+    wanted = sa.func.unnest(*arrays).table_valued(*(column.name for column in columns)).render_derived()
+    return sa.tuple_(*columns).in_(sa.select(*wanted.c))
+
+
+def is_running(model: type[Claimable]) -> sa.ColumnElement[bool]:
+    """As a literal: the planner matches a partial index only against what it can see."""
+    return model.state == sa.literal_column(f"'{model.RUNNING}'")
+
+
+def is_waiting(model: type[Claimable]) -> sa.ColumnElement[bool]:
+    return model.state == sa.literal_column(f"'{model.WAITING}'")
+
+
+def distinct_prefix(model: type[Claimable], condition: sa.ColumnElement[bool], *more: Any) -> sa.CTE:
+    """The distinct queues (and `more` leading columns) of the rows that a partial index covers, by one index probe
+    each: a plain DISTINCT would read every entry."""
+    columns = (model.queue, *more)
+    first = sa.select(*columns).where(condition).order_by(*columns).limit(1)
+    found = sa.select(first.subquery()).cte("found", recursive=True)
+    following = (
+        sa.select(*columns)
+        .where(condition, sa.tuple_(*columns) > sa.tuple_(*(found.c[column.key] for column in columns)))
+        .order_by(*columns)
+        .limit(1)
+        .lateral("following")
+    )
+    step = sa.select(*following.c).select_from(sa.join(found, following, sa.true()))
+    return found.union_all(step)

@@ -1,0 +1,80 @@
+"""Durations as text, and the one clock of a process.
+
+Rules that decide something (due, overdue, a slot of a timetable) use the database's time, never this process's.
+The monotonic clock here only paces loops and measures work.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+_UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|d|w)\s*")
+_RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*/\s*(s|min|h|d)\s*")
+
+
+class Clock(Protocol):
+    """What loops need of time; tests give them one that they turn by hand."""
+
+    def monotonic(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def duration(value: str | float | timedelta) -> timedelta:
+    """`90s`, `30min`, `2h`, `2d`, `1w`, `500ms`, seconds as a number, or a timedelta.
+
+    >>> duration("90s")
+    datetime.timedelta(seconds=90)
+    """
+    match value:
+        case timedelta():
+            return value
+        case bool():
+            pass
+        case int() | float():
+            return timedelta(seconds=value)
+        case str() if match := _DURATION.fullmatch(value):
+            return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+        case _:
+            pass
+    raise ValueError(f"{value!r} is not a duration: write a number and ms, s, min, h, d or w, such as '90s' or '30min'")
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Calls per second, as the limit of a queue.
+
+    >>> Rate.parse("6/min").per_second
+    0.1
+    """
+
+    per_second: float
+
+    @classmethod
+    def parse(cls, text: str) -> Rate:
+        match = _RATE.fullmatch(text)
+        if not match or float(match[1]) <= 0:
+            raise ValueError(
+                f"{text!r} is not a rate: write a number above 0, a slash and s, min, h or d, as in '6/min'"
+            )
+        return cls(float(match[1]) / _UNITS[match[2]])
+
+    def __str__(self) -> str:
+        for unit in ("s", "min", "h", "d"):
+            count = self.per_second * _UNITS[unit]
+            if count >= 1 or unit == "d":
+                return f"{count:g}/{unit}"
+        raise AssertionError  # pragma: no cover

@@ -1,0 +1,181 @@
+"""The database: one engine a process, made after fork, and `transaction()`.
+
+Promises:
+- A forked child never uses a connection of its parent.
+- The number of connections of a process is bounded (J7): `pool_size` in a program, one in a worker child, which may
+  open a second only while a task opens a transaction inside another.
+- A connection that the server has closed meanwhile is replaced before anyone gets to use it.
+- Errors that say something about the database itself, not about the statement, arrive as `app.errors.DatabaseError`.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.dialects.postgresql import TIMESTAMP
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine.interfaces import ExceptionContext
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.orm import DeclarativeBase, Session
+
+from app import errors
+from app.settings import settings
+
+SCHEMA = "tidemill"
+# Classes of SQLSTATE that mean "the server is not there", not "the statement was wrong".
+_AWAY = ("08", "57P", "53300")
+
+
+class Base(DeclarativeBase):
+    """For models of users; their tables live in the schema of their choice."""
+
+
+class Model(DeclarativeBase):
+    """For Tidemill's own tables, which live in the schema `tidemill`."""
+
+    metadata = sa.MetaData(
+        schema=SCHEMA,
+        naming_convention={
+            "ix": "%(table_name)s_%(column_0_N_name)s",
+            "uq": "%(table_name)s_%(column_0_N_name)s_key",
+            "ck": "%(table_name)s_%(constraint_name)s",
+            "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+            "pk": "%(table_name)s_pkey",
+        },
+    )
+    type_annotation_map = {datetime: TIMESTAMP(timezone=True), str: sa.Text}  # noqa: RUF012
+
+
+def new_engine(url: str, *, pool_size: int, overflow: int = 0, name: str = "tidemill") -> Engine:
+    engine = sa.create_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=overflow,
+        pool_timeout=10,
+        connect_args={
+            "application_name": name,
+            "connect_timeout": 3,
+            # A server that vanished without a word is noticed within seconds, not after the kernel's two hours.
+            "keepalives_idle": 5,
+            "keepalives_interval": 2,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 10_000,
+        },
+    )
+    event.listen(engine, "checkout", _refuse_closed)
+    event.listen(engine, "handle_error", _translate)
+    return engine
+
+
+def _refuse_closed(connection: Any, _record: object, _proxy: object) -> None:
+    """The server speaks to an idle connection only to say goodbye: a poll costs 2 µs, a ping a round trip."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    if poll.poll(0):
+        raise DisconnectionError
+
+
+def _translate(context: ExceptionContext) -> None:
+    raised = context.original_exception
+    if isinstance(raised, PoolTimeout):
+        raise errors.PoolExhausted(
+            "all database connections of this process are in use: end a transaction before opening another, "
+            "or raise TIDEMILL_POOL_SIZE"
+        ) from raised
+    code = getattr(raised, "pgcode", None)
+    if isinstance(raised, sa.exc.DBAPIError | OSError) or context.sqlalchemy_exception is not None:
+        operational = isinstance(context.sqlalchemy_exception, sa.exc.OperationalError | sa.exc.InterfaceError)
+        if context.is_disconnect or (operational and code is None) or (code or "").startswith(_AWAY):
+            raise errors.Unavailable(f"the database does not answer: {_first_line(raised)}") from raised
+    if code in ("3F000", "42P01", "42883") and SCHEMA in str(raised):
+        raise errors.NotMigrated(
+            f"the schema '{SCHEMA}' is missing or of another release ({_first_line(raised)}): run 'tidemill migrate'"
+        ) from raised
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+class _Process:
+    """The engine of this process, and how many connections it may have; a fork starts anew."""
+
+    def __init__(self) -> None:
+        self.engine: Engine | None = None
+        self.worker_child = False
+
+    def forked(self) -> None:
+        if self.engine is not None:
+            # The sockets belong to the parent: forget them without a goodbye that would end the parent's sessions.
+            self.engine.dispose(close=False)
+        self.engine = None
+
+
+_process = _Process()
+os.register_at_fork(after_in_child=_process.forked)
+
+
+def engine() -> Engine:
+    if _process.engine is None:
+        size, overflow = (1, 1) if _process.worker_child else (settings().pool_size, 0)
+        _process.engine = new_engine(settings().resolved_database_url(), pool_size=size, overflow=overflow)
+    return _process.engine
+
+
+def dispose() -> None:
+    """Closes this process's connections; the next use opens new ones."""
+    if _process.engine is not None:
+        _process.engine.dispose()
+        _process.engine = None
+
+
+def become_worker_child() -> None:
+    """One connection for work, from now on (J7)."""
+    dispose()
+    _process.worker_child = True
+
+
+# What each transaction of the running task must keep to: set by the runner of a call that has a time limit.
+remaining_time: ContextVar[Any] = ContextVar("remaining_time", default=None)
+
+
+@contextmanager
+def transaction() -> Iterator[Session]:
+    """One Postgres transaction: committed at the end of the block, rolled back if it raises.
+
+    >>> with transaction() as session:            # doctest: +SKIP
+    ...     session.add(order)
+    ...     enqueue(send_mail.s(order.id), session=session)
+    """
+    with Session(engine(), expire_on_commit=False) as session, session.begin():
+        if (remaining := remaining_time.get()) is not None:
+            # An alarm reaches Python only when the query has ended; this ends the query.
+            limit = max(1, int(remaining() * 1000))
+            session.execute(sa.select(sa.func.set_config("statement_timeout", str(limit), True)))
+        yield session
+
+
+@contextmanager
+def joined(session: Session | None) -> Iterator[Session]:
+    """The caller's transaction, or else one of our own."""
+    if session is not None:
+        yield session
+    else:
+        with transaction() as own:
+            yield own
+
+
+@contextmanager
+def autocommit() -> Iterator[Connection]:
+    """For single statements: each is a transaction of its own, in one round trip instead of three."""
+    with engine().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        yield connection

@@ -1,0 +1,118 @@
+"""Dispatch: rings for whatever waits and is ready, within free capacity. What the producers' rings lost is found here.
+
+A pass reads one index entry for each queue and rank that has waiting rows, counts the ready ones up to what could be
+rung for, asks the broker how many tickets lie there already, and sends what is missing: never more than twice the slots
+of live workers, counted per queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from app import workers
+from app.claims import Lane, distinct_prefix
+from app.claims.model import built_once, is_running, is_waiting, table_of
+from app.db import transaction
+from app.doorbell import Bell, Publisher
+from app.limits import Queue
+from app.registry import Waiting, registry
+
+GENERIC = "tidemill.work"
+#: Ready rows that one ticket is rung for.
+ROWS_A_TICKET = 50
+UNLIMITED = 1_000_000
+
+
+@dataclass(frozen=True)
+class Report:
+    queues: int = 0
+    waiting: int = 0
+    rung: int = 0
+    broker_away: bool = False
+
+
+@dataclass(frozen=True)
+class Ready:
+    queue: str
+    lane: Lane
+    rows: int
+    #: How many more claims the limits of the queue allow at once.
+    free: int
+
+
+def run_once(limit: int = 1000, *, queues: Iterable[str] | None = None, publisher: Publisher | None = None) -> Report:
+    """One pass over at most `limit` queues, or those named."""
+    only = None if queues is None else set(queues)
+    with transaction() as session:
+        slots = workers.slots(session)
+        ready = [each for table in registry.waiting for each in find_ready(session, table, limit)]
+    ready = [each for each in ready if only is None or each.queue in only][:limit]
+    if not ready:
+        return Report()
+    own = publisher is None
+    publisher = publisher or Publisher()
+    try:
+        bells = [bell for each in ready for bell in _wanted(each, slots, publisher)]
+        publisher.publish(bells)
+    except publisher.errors:
+        publisher.close()
+        return Report(len(ready), sum(each.rows for each in ready), broker_away=True)
+    finally:
+        if own:
+            publisher.close()
+    return Report(len(ready), sum(each.rows for each in ready), len(bells))
+
+
+def _wanted(ready: Ready, slots: dict[str, int], publisher: Publisher) -> list[Bell]:
+    # Also where no worker has reported: its heartbeat may be what fails.
+    room = 2 * max(1, slots.get(ready.queue, 0)) - publisher.length(ready.queue)
+    wanted = -(-ready.rows // ROWS_A_TICKET)
+    return [Bell(ready.queue, GENERIC, ready.lane)] * max(0, min(room, wanted, ready.free))
+
+
+def find_ready(session: Any, table: Waiting, limit: int = 1000) -> list[Ready]:
+    """The queues with ready rows that are not paused, and how many rows, up to what 100 tickets serve."""
+    found: dict[tuple[str, Lane], Ready] = {}
+    for lane in table.lanes:
+        for queue, rows, free in session.execute(_ready(table.model, lane), {"most": limit}):
+            before = found.get((queue, lane))
+            found[(queue, lane)] = Ready(queue, lane, rows + (before.rows if before else 0), free)
+    return list(found.values())
+
+
+@built_once
+def _ready(model: Any, lane: Lane) -> Any:
+    table, ready = table_of(model), model.ready(lane)
+    groups = distinct_prefix(model, is_waiting(model), *((model.rank,) if model.RANKED else ()))
+    first = (
+        sa.select(sa.literal(1))
+        .where(table.c.queue == groups.c.queue, is_waiting(model), ready <= sa.func.now())
+        .order_by(ready)
+        .limit(ROWS_A_TICKET * 100)
+    )
+    if model.RANKED:
+        first = first.where(table.c.rank == groups.c.rank)
+    # A subquery of a lateral one refers to `groups` too: correlate, or the table would be joined in again.
+    counted = (
+        sa.select(sa.func.count().label("rows")).select_from(first.correlate(groups).subquery()).lateral("counted")
+    )
+    tokens = Queue.tokens + sa.extract("epoch", sa.func.clock_timestamp() - Queue.refilled_at) * Queue.rate
+    live = sa.select(sa.func.count(sa.distinct(table.c.pass_key))).where(table.c.queue == Queue.name, is_running(model))
+    free = sa.case((Queue.max_parallel.is_not(None), Queue.max_parallel - live.scalar_subquery()), else_=UNLIMITED)
+    # A queue that allows nothing now needs no bell now.
+    open_ = sa.or_(
+        Queue.name.is_(None),
+        sa.and_(
+            ~Queue.paused, free > 0, sa.or_(Queue.rate.is_(None), sa.func.least(Queue.burst, tokens) + Queue.rate >= 1)
+        ),
+    )
+    return (
+        sa.select(groups.c.queue, counted.c.rows, sa.func.coalesce(free, UNLIMITED))
+        .select_from(groups.join(counted, sa.true()).outerjoin(Queue, Queue.name == groups.c.queue))
+        .where(counted.c.rows > 0, open_)
+        .limit(sa.bindparam("most", type_=sa.Integer, literal_execute=True))
+    )

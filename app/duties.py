@@ -1,0 +1,93 @@
+"""One leader for each duty: an advisory lock on a connection of its own.
+
+A leader that dies frees its locks with its connection. A leader that is frozen does not say anything, and its session
+ends by `idle_session_timeout`; when it wakes up, its next word finds the connection gone, and it is no leader any more.
+A duty is safe to do twice at once: the lock saves work, it does not guard data.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.db import new_engine
+from app.errors import DatabaseError
+from app.settings import settings
+
+#: Apart from the locks of the user's own programs.
+NAMESPACE = 0x71DE
+FROZEN_SECONDS = 10
+
+
+class Duties:
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+        self._connection: Connection | None = None
+        self._held: set[str] = set()
+        self._pid = os.getpid()
+
+    def hold(self, name: str) -> bool:
+        """Whether this process is, or has just become, the leader of the duty."""
+        connection = self._connected()
+        try:
+            if name in self._held:
+                connection.execute(sa.select(1))
+                return True
+            if connection.execute(sa.select(sa.func.pg_try_advisory_lock(NAMESPACE, _number(name)))).scalar_one():
+                self._held.add(name)
+                return True
+        except (SQLAlchemyError, DatabaseError):
+            self.drop()
+            raise
+        return False
+
+    def release(self, name: str) -> None:
+        if name in self._held and self._connection is not None:
+            self._held.discard(name)
+            self._connection.execute(sa.select(sa.func.pg_advisory_unlock(NAMESPACE, _number(name))))
+
+    @contextmanager
+    def only_one(self, name: str) -> Iterator[bool]:
+        """For a pass that is asked for from outside: whether nobody else makes it now."""
+        mine = self.hold(name)
+        try:
+            yield mine
+        finally:
+            if mine:
+                with suppress(SQLAlchemyError, DatabaseError):
+                    self.release(name)
+
+    def drop(self) -> None:
+        """Gives up all duties, with the connection."""
+        self._held.clear()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(SQLAlchemyError, DatabaseError):
+                connection.invalidate()
+                connection.close()
+
+    def _connected(self) -> Connection:
+        if self._pid != os.getpid():
+            self._engine = self._connection = None
+            self._held, self._pid = set(), os.getpid()
+        if self._engine is None:
+            self._engine = new_engine(settings().resolved_database_url(), pool_size=1, name="tidemill-duties")
+        if self._connection is None:
+            connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            timeout = sa.func.set_config("idle_session_timeout", f"{FROZEN_SECONDS}s", False)
+            connection.execute(sa.select(timeout))
+            self._connection = connection
+        return self._connection
+
+
+def _number(name: str) -> int:
+    return zlib.crc32(name.encode()) - 2**31
+
+
+duties = Duties()

@@ -1,0 +1,84 @@
+"""Every error that Tidemill raises on purpose, as one tree.
+
+    TidemillError
+    ├── SettingsError            a setting has a wrong value, or one is missing
+    ├── EmbeddedError            the embedded servers cannot be started
+    │   └── AlreadyRunning       another process runs them in this home
+    ├── DatabaseError            Postgres refused, or could not be reached
+    │   ├── Unavailable          no connection: down, restarting, too many clients
+    │   ├── PoolExhausted        this process has all its connections in use
+    │   └── NotMigrated          the schema is missing or of another release
+    ├── BadRequest               what the caller asked for cannot be done as asked
+    │   ├── UnknownTask          no Celery task of that name is registered
+    │   ├── NotJson              an argument has no JSON form
+    │   ├── TooLarge             the payload is over the limit
+    │   ├── Unsupported          an option of Celery that a durable job cannot have
+    │   └── NotFound             there is no such row
+    └── ClaimLost                the work is somebody else's now; what it did was not saved
+
+`Unavailable` is worth trying again; nothing else is.
+"""
+
+from __future__ import annotations
+
+
+class TidemillError(Exception):
+    """The root: catch it to catch all of Tidemill's."""
+
+
+class SettingsError(TidemillError):
+    pass
+
+
+class EmbeddedError(TidemillError):
+    pass
+
+
+class AlreadyRunning(EmbeddedError):
+    def __init__(self, message: str, servers: object) -> None:
+        super().__init__(message)
+        self.servers = servers
+
+
+class DatabaseError(TidemillError):
+    pass
+
+
+class Unavailable(DatabaseError):
+    pass
+
+
+class PoolExhausted(DatabaseError):
+    pass
+
+
+class NotMigrated(DatabaseError):
+    pass
+
+
+class BadRequest(TidemillError, ValueError):
+    pass
+
+
+class UnknownTask(BadRequest):
+    pass
+
+
+class NotJson(BadRequest):
+    pass
+
+
+class TooLarge(BadRequest):
+    pass
+
+
+class Unsupported(BadRequest):
+    pass
+
+
+class NotFound(BadRequest):
+    pass
+
+
+class ClaimLost(TidemillError):
+    pass

@@ -1,0 +1,159 @@
+"""What an operator or a program may do to jobs: look, wait, cancel, snooze, try again, put past ones in again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from app import doorbell
+from app.clock import Clock, SystemClock
+from app.db import joined, transaction
+from app.errors import BadRequest, NotFound
+from app.jobs import endings, payload
+from app.jobs.enqueue import Moment
+from app.jobs.model import JOB, Job, JobId, JobLog, JobState, Outcome
+
+FINAL = (Outcome.DONE, Outcome.CANCELLED, Outcome.EXPIRED, Outcome.ABSORBED, Outcome.FAILED)
+POLL_SECONDS, POLL_MOST_SECONDS = 0.01, 0.25
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a job ended. `failed`: it is parked."""
+
+    job_id: JobId
+    outcome: Outcome
+    result: Any
+    error: str | None
+    attempt: int
+    ended_at: datetime
+
+
+def cancel(job_id: int, *, session: Session | None = None) -> None:
+    """Takes a waiting or parked job out of the queue; its log says so."""
+    with joined(session) as tx:
+        statement = sa.delete(Job).where(Job.id == job_id, Job.state != JobState.RUNNING).returning(*JOB.c)
+        row = tx.execute(statement).one_or_none()
+        if row is None:
+            raise _not_so(tx, job_id, "cancelled", "wait for its end")
+        endings.log(tx, row, Outcome.CANCELLED)
+
+
+def snooze(job_id: int, until: Moment, *, session: Session | None = None) -> None:
+    """A waiting job starts at `until`, not before: a datetime, or a span from now."""
+    at, span = payload.moment("until", until)
+    if at is None and span is None:
+        raise BadRequest("until=None says no time: give a datetime with a time zone, or a span")
+    due: Any = at if at is not None else sa.func.now() + span
+    with joined(session) as tx:
+        _update_waiting(tx, job_id, "snoozed", due_at=due)
+
+
+def prioritize(job_id: int, priority: int, *, session: Session | None = None) -> None:
+    with joined(session) as tx:
+        _update_waiting(tx, job_id, "given another priority", rank=payload.rank_of(priority))
+
+
+def _update_waiting(tx: Session, job_id: int, verb: str, **values: Any) -> None:
+    statement = (
+        sa.update(Job)
+        .where(Job.id == job_id, Job.state == JobState.WAITING)
+        .values(**values)
+        .returning(Job.id)
+        .execution_options(synchronize_session=False)
+    )
+    if tx.execute(statement).one_or_none() is None:
+        raise _not_so(tx, job_id, verb, "only a waiting job can")
+
+
+def _not_so(tx: Session, job_id: int, verb: str, instead: str) -> BadRequest:
+    state = tx.execute(sa.select(Job.state).where(Job.id == job_id)).scalar_one_or_none()
+    if state is None:
+        return NotFound(f"no job {job_id} is in the queue; 'tidemill job log --job {job_id}' shows whether it ended")
+    return BadRequest(f"job {job_id} is {state} and cannot be {verb}: {instead}")
+
+
+def retry(job_id: int, *, session: Session | None = None) -> None:
+    """A parked job, or one that waits in backoff, is tried now, with all its attempts anew."""
+    with joined(session) as tx:
+        job = tx.execute(sa.select(*JOB.c).where(Job.id == job_id).with_for_update()).one_or_none()
+        if job is None or job.state == JobState.RUNNING:
+            raise _not_so(tx, job_id, "tried again", "it runs now")
+        if job.state == JobState.PARKED and job.key is not None:
+            other = tx.execute(
+                sa.select(Job.id).where(Job.key == job.key, Job.state == JobState.WAITING)
+            ).scalar_one_or_none()
+            if other is not None:
+                raise BadRequest(f"job {other} waits with the same key {job.key!r}: cancel one of them")
+        tx.execute(
+            sa.update(Job)
+            .where(Job.id == job_id)
+            .values(
+                state=JobState.WAITING,
+                attempts=0,
+                not_before=None,
+                due_at=sa.func.least(Job.due_at, sa.func.now()),
+                error=None,
+            )
+            .execution_options(synchronize_session=False)
+        )
+    doorbell.ring(job.queue, job.task)
+
+
+def rerun(log_ids: Sequence[int], *, session: Session | None = None) -> list[JobId]:
+    """Puts past jobs in again, by the ids of their log: the same task, arguments, queue and priority, as new jobs."""
+    copied = ("queue", "task", "args", "kwargs", "rank", "max_attempts")
+    with joined(session) as tx:
+        chosen = (
+            sa.select(*(getattr(JobLog, name) for name in copied))
+            .where(JobLog.id.in_(list(log_ids)))
+            .order_by(JobLog.id)
+        )
+        statement = sa.insert(Job).from_select(list(copied), chosen).returning(Job.id, Job.queue, Job.task)
+        rows = tx.execute(statement).all()
+    for queue, task in {(row.queue, row.task) for row in rows}:
+        doorbell.ring(queue, task)
+    return [JobId(row.id) for row in rows]
+
+
+def wait(job_id: int, timeout: float | timedelta = 30.0, *, clock: Clock | None = None) -> Ended:
+    """Waits for the end of a job and says how it ended; `TimeoutError` if it has not by then."""
+    clock = clock or SystemClock()
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    end, pause = clock.monotonic() + seconds, POLL_SECONDS
+    while True:
+        with transaction() as session:
+            ended = _ended(session, job_id)
+            if ended is None and clock.monotonic() >= end:
+                state = session.execute(sa.select(Job.state).where(Job.id == job_id)).scalar_one_or_none()
+                if state is None:
+                    raise NotFound(f"no job {job_id}: neither in the queue nor in the log")
+                raise TimeoutError(f"job {job_id} is still {state} after {seconds:g} s")
+        if ended is not None:
+            return ended
+        clock.sleep(min(pause, max(0.0, end - clock.monotonic())))
+        pause = min(pause * 1.5, POLL_MOST_SECONDS)
+
+
+def _ended(session: Session, job_id: int) -> Ended | None:
+    row = session.execute(
+        sa.select(JobLog, Job.state)
+        .outerjoin(Job, Job.id == JobLog.job_id)
+        .where(JobLog.job_id == job_id)
+        .order_by(JobLog.id.desc())
+        .limit(1)
+    ).one_or_none()
+    if row is None:
+        return None
+    entry: JobLog = row[0]
+    state: JobState | None = row[1]
+    if state is None and entry.outcome not in FINAL:
+        return None
+    if state is not None and state != JobState.PARKED:
+        return None
+    return Ended(JobId(job_id), entry.outcome, entry.result, entry.error, entry.attempt, entry.ended_at)

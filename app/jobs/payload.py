@@ -1,0 +1,86 @@
+"""What a job carries, checked at the call: a signature's arguments as JSON text, within a limit."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+from app.errors import BadRequest, NotJson, TooLarge
+
+#: Of arguments together, in bytes of JSON. Larger things belong into a table or a store of their own, named by the job.
+PAYLOAD_LIMIT = 1024 * 1024
+NAME_LIMIT = 500
+PRIORITIES = range(-32767, 32768)
+
+_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
+
+
+def as_json(what: str, value: Any) -> str:
+    try:
+        text = _encode(value)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotJson(f"{what} {_short(value)} has no JSON form: {error}") from None
+    return text
+
+
+def arguments(task: str, args: Any, kwargs: Any) -> tuple[str, str]:
+    """Both as JSON text. What JSON cannot hold is refused here, where the caller sees it."""
+    args_text = as_json(f"arguments of {task}", list(args)) if args else "[]"
+    kwargs_text = as_json(f"keyword arguments of {task}", dict(kwargs)) if kwargs else "{}"
+    # Characters first: text that short cannot be over the limit in bytes.
+    if (len(args_text) + len(kwargs_text)) * 4 > PAYLOAD_LIMIT:
+        size = len(args_text.encode()) + len(kwargs_text.encode())
+        if size > PAYLOAD_LIMIT:
+            raise TooLarge(
+                f"the arguments of {task} take {size} bytes of JSON, more than {PAYLOAD_LIMIT}: "
+                f"store them and pass their id"
+            )
+    return args_text, kwargs_text
+
+
+def rank_of(priority: int) -> int:
+    """Larger priority runs first, so smaller rank."""
+    if type(priority) is not int or priority not in PRIORITIES:
+        raise BadRequest(f"priority={priority!r} must be a whole number from {PRIORITIES[0]} to {PRIORITIES[-1]}")
+    return -priority
+
+
+def moment(what: str, value: datetime | timedelta | float | None) -> tuple[datetime | None, timedelta | None]:
+    """A moment, or a span that the database adds to its own time."""
+    match value:
+        case None:
+            return None, None
+        case datetime():
+            if value.tzinfo is None:
+                raise BadRequest(
+                    f"{what}={value.isoformat()} has no time zone: give one, such as datetime(…, tzinfo=UTC)"
+                )
+            return value, None
+        case timedelta():
+            return None, value
+        case bool():
+            pass
+        case int() | float():
+            try:
+                return None, timedelta(seconds=value)
+            except (OverflowError, ValueError):
+                pass
+    raise BadRequest(f"{what}={value!r} must be a datetime with a time zone, a timedelta, or seconds")
+
+
+def name(what: str, value: str) -> str:
+    if type(value) is not str or not value.strip() or "\x00" in value:
+        raise BadRequest(f"{what}={value!r} must be text that is not empty")
+    if len(value) > NAME_LIMIT:
+        raise TooLarge(f"{what} is {len(value)} characters long, more than {NAME_LIMIT}")
+    return value
+
+
+def _short(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 - a value whose repr raises must still get its clear error
+        text = f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
+    return text if len(text) <= 200 else text[:200] + "…"

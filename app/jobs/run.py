@@ -1,0 +1,220 @@
+"""Working off a queue of jobs: what a worker child does with a ticket.
+
+Claim a batch in a transaction of its own (J2), run the jobs one by one, end each in one statement, claim again; until
+nothing is ready or the ticket's time is over. The size of a batch follows the measured time: about half a second of
+work, so one job at a time where jobs are slow.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+from sqlalchemy.engine import Row
+from sqlalchemy.exc import IntegrityError
+
+from app import claims, faults
+from app.claims import Claim, Cursor, Lane, PassKey
+from app.claims import keeper as keeping
+from app.claims.keeper import STOP_AFTER, Holding
+from app.db import transaction
+from app.errors import Unavailable
+from app.jobs import endings
+from app.jobs.current import ThisJob, running
+from app.jobs.endings import Done, Failure
+from app.jobs.model import Job, Outcome
+
+log = logging.getLogger(__name__)
+
+BATCH_SECONDS = 0.5
+BATCH_MOST = 100
+TICKET_SECONDS = 5.0
+PAUSE_SECONDS = 0.2
+
+
+class Calls(Protocol):
+    """How the tasks of the jobs are called: by the Celery side (`app.tasks`)."""
+
+    def batch_size(self, task: str) -> int:
+        """How many jobs of this task one call takes; 0: one, in the ordinary way."""
+        ...
+
+    def call(self, job: ThisJob, row: Row[Any]) -> Done | Failure: ...
+
+    def call_batch(self, task: str, rows: Sequence[Row[Any]]) -> Failure | None: ...
+
+
+@dataclass
+class Pace:
+    """How many jobs of a queue make half a second, by what the last ones took."""
+
+    seconds: float | None = None
+
+    def measured(self, seconds: float, calls: int) -> None:
+        each = seconds / max(1, calls)
+        self.seconds = each if self.seconds is None else 0.7 * self.seconds + 0.3 * each
+
+    def batch(self, most: int) -> int:
+        """One until something was measured."""
+        return 1 if self.seconds is None else max(1, min(most, int(BATCH_SECONDS / max(self.seconds, 1e-6))))
+
+
+@dataclass
+class Runner:
+    calls: Calls
+    worker: str
+    lease: timedelta
+    stopping: Callable[[], bool]
+    cursors: dict[str, Cursor] = field(default_factory=dict)
+    paces: dict[str, Pace] = field(default_factory=dict)
+
+    def serve(self, queue: str, take: int) -> tuple[int, bool]:
+        """Works off a queue for the time of one ticket; how many jobs it ran, and whether there may be more."""
+        cursor = self.cursors.setdefault(queue, Cursor(Job, queue, Lane.MAIN))
+        pace = self.paces.setdefault(queue, Pace())
+        end = time.monotonic() + TICKET_SECONDS
+        ran, most = 0, BATCH_MOST
+        while not self.stopping():
+            claim = claims.take(cursor, min(take, pace.batch(most)), worker=self.worker, lease=self.lease)
+            if not claim.rows:
+                return ran, False
+            begun = time.monotonic()
+            Batch(self, claim, begun).work()
+            pace.measured(time.monotonic() - begun, len(claim.rows))
+            most = max(BATCH_MOST, self.calls.batch_size(claim.rows[-1].task))
+            ran += len(claim.rows)
+            if time.monotonic() > end:
+                return ran, True
+        return ran, False
+
+
+class Batch:
+    """One claim, from its first call to its last ending."""
+
+    def __init__(self, runner: Runner, claim: Claim, begun: float) -> None:
+        self.runner, self.claim, self.begun = runner, claim, begun
+        self.pass_key: PassKey = claim.pass_key
+        self.pace = dict(zip((row.id for row in claim.rows), claim.pace, strict=False))
+        self.holding = Holding(Job, claim.pass_key, claim.rows, runner.lease, self._give_back)
+
+    def work(self) -> None:
+        with keeping.keeper.keeping(self.holding):
+            try:
+                while (row := self.holding.next()) is not None:
+                    if self.runner.stopping():
+                        self._give_back([row])
+                        break
+                    self._wait_for_turn(row)
+                    if size := self.runner.calls.batch_size(row.task):
+                        self._run_together(row, size)
+                    else:
+                        self._run(row)
+            finally:
+                self.holding.let_go()
+
+    def _wait_for_turn(self, row: Row[Any]) -> None:
+        if (turn := self.pace.get(row.id)) is not None:
+            time.sleep(max(0.0, self.begun + turn - time.monotonic()))
+
+    def _run(self, row: Row[Any]) -> None:
+        if self._expired(row):
+            return
+        job = ThisJob(row, self.pass_key)
+        job.started = time.monotonic()
+        job.let_go = lambda: self.holding.ended([row])
+        with running(job):
+            faults.reach("run.before_body")
+            outcome = self.runner.calls.call(job, row)
+            faults.reach("run.after_body")
+        if job.ended:
+            return
+        self.holding.ended([row])
+        if isinstance(outcome, Done):
+            self._save([row], lambda session: bool(endings.done(session, self.pass_key, [outcome])))
+        else:
+            self._fail(row, job.started, outcome)
+
+    def _run_together(self, first: Row[Any], size: int) -> None:
+        """Consecutive jobs of a task that takes many at a time."""
+        rows = [first]
+        while len(rows) < size and (row := self.holding.next()) is not None:
+            if row.task != first.task:
+                self.holding.put_back(row)
+                break
+            rows.append(row)
+        rows = [row for row in rows if not self._expired(row)]
+        if not rows:
+            return
+        started = time.monotonic()
+        failure = self.runner.calls.call_batch(first.task, rows)
+        self.holding.ended(rows)
+        if failure is None:
+            ended = [Done(row.id, started) for row in rows]
+            self._save(rows, lambda session: len(endings.done(session, self.pass_key, ended)) == len(rows))
+        elif len(rows) == 1:
+            self._fail(rows[0], started, failure)
+        else:
+            # One of them is to blame, and nobody knows which: each is tried by itself, at no charge.
+            alone = Failure(failure.error, failure.traceback, timedelta(0), Outcome.RETRIED, uncharged=True, alone=True)
+            for row in rows:
+                self._fail(row, started, alone)
+
+    def _expired(self, row: Row[Any]) -> bool:
+        if row.expires_at is None or row.expires_at > row.claimed_at:
+            return False
+
+        def drop(session: Any) -> bool:
+            gone = claims.finish(session, Job, self.pass_key, [(row.id,)])
+            for each in gone:
+                endings.log(session, each, Outcome.EXPIRED)
+            return bool(gone)
+
+        self.holding.ended([row])
+        self._save([row], drop)
+        return True
+
+    def _fail(self, row: Row[Any], started: float, failure: Failure) -> None:
+        self._save([row], lambda session: endings.failed(session, self.pass_key, row, started, failure))
+
+    def _give_back(self, rows: Sequence[Row[Any]]) -> None:
+        """What has not begun costs nothing."""
+        self.holding.ended(rows)
+        ids = [row.id for row in rows]
+
+        def back(session: Any) -> bool:
+            gone = endings.absorbed(session, self.pass_key, ids)
+            keys = [(each,) for each in ids if each not in gone]
+            claims.give_back(session, Job, self.pass_key, keys, charged=False)
+            return True
+
+        faults.reach("give_back.before_commit")
+        self._save(rows, back)
+        faults.reach("give_back.committed")
+
+    def _save(self, rows: Sequence[Row[Any]], write: Callable[[Any], bool]) -> None:
+        """Tries until the lease is nearly over: a database that is away for a moment must not cost finished work."""
+        until = self.holding.extended_at + self.holding.lease * STOP_AFTER
+        while True:
+            try:
+                with transaction() as session:
+                    ours = write(session)
+                    faults.reach("finish.before_commit")
+                faults.reach("finish.committed")
+            except (Unavailable, IntegrityError) as error:
+                # IntegrityError: a newer job with the same key came in between; the next try finds it.
+                if time.monotonic() > until:
+                    log.warning("could not save the end of %s: %s", _ids(rows), error)
+                    return
+                time.sleep(PAUSE_SECONDS)
+            else:
+                if not ours:
+                    log.warning("lost the claim on %s: what came late was not saved", _ids(rows))
+                return
+
+
+def _ids(rows: Sequence[Row[Any]]) -> str:
+    return "job " + ", ".join(str(row.id) for row in rows[:10])

@@ -1,0 +1,199 @@
+"""Periodic jobs (J9): durable rows, each slot fired once for the cluster, however many services look.
+
+The slot moves in the transaction that enqueues the job, under the lock of the row: a service that dies in between has
+done neither, two that look at once fire once.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.orm import Session
+
+from app import faults
+from app.clock import duration
+from app.db import joined, transaction
+from app.errors import BadRequest, NotFound, SettingsError, Unavailable
+from app.jobs import payload
+from app.jobs.enqueue import Signature, attempts_of, insert_rows, queue_of, task_of
+from app.jobs.model import PeriodicJob
+from app.jobs.timetable import CatchUp, Timetable, due
+
+log = logging.getLogger(__name__)
+SLOTS_A_PASS = 1000
+
+
+@dataclass(frozen=True)
+class Report:
+    fired: int = 0
+    jobs: int = 0
+    broken: int = 0
+
+
+@dataclass(frozen=True)
+class Declared:
+    name: str
+    values: dict[str, Any]
+    timetable: Timetable
+
+
+#: What modules have declared; services write it when they start.
+declared: dict[str, Declared] = {}
+_loading = False
+
+
+def loading(begun: bool) -> None:  # noqa: FBT001
+    """While a service imports the user's modules, declarations are collected, and written at once afterwards."""
+    global _loading
+    _loading = begun
+
+
+def periodic(
+    signature: Signature,
+    *,
+    cron: str | None = None,
+    every: str | float | timedelta | None = None,
+    tz: str = "UTC",
+    catch_up: str = "last",
+    name: str | None = None,
+    queue: str | None = None,
+    priority: int = 0,
+    session: Session | None = None,
+) -> str:
+    """Enqueues the signature at each time of a cron line, or each interval. Returns its name, which is the task's
+    unless given: declared again under it, it is changed, not doubled.
+
+    Written in `session`'s transaction, else in one of its own; where there is no database yet (a module imported by a
+    tool), when the next service that imports the module starts.
+    """
+    try:
+        policy = CatchUp(catch_up)
+        interval = None if every is None else duration(every)
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
+    task = task_of(signature)
+    args, kwargs = payload.arguments(task.name, signature.args, signature.kwargs)
+    values = {
+        "task": task.name,
+        "args": args,
+        "kwargs": kwargs,
+        "queue": payload.name("queue", queue) if queue is not None else queue_of(task, signature.options),
+        "rank": payload.rank_of(priority),
+        "max_attempts": attempts_of(task),
+        "catch_up": policy,
+    }
+    entry = Declared(payload.name("name", name or task.name), values, Timetable(tz, cron, interval))
+    declared[entry.name] = entry
+    if session is not None or not _loading:
+        _write_now(entry, session)
+    return entry.name
+
+
+def _write_now(entry: Declared, session: Session | None) -> None:
+    try:
+        with joined(session) as tx:
+            write(tx, entry)
+    except (SettingsError, Unavailable) as error:
+        if session is not None:
+            raise
+        log.warning("periodic job %s is not written yet (%s): a service that imports it will", entry.name, error)
+
+
+def write_declared(session: Session) -> int:
+    for _, entry in sorted(declared.items()):
+        write(session, entry)
+    return len(declared)
+
+
+def write(session: Session, entry: Declared) -> None:
+    table = entry.timetable
+    now = session.execute(sa.select(sa.func.now())).scalar_one()
+    json = postgresql.JSON
+    values = {
+        **entry.values,
+        "args": sa.cast(entry.values["args"], json),
+        "kwargs": sa.cast(entry.values["kwargs"], json),
+        "cron": table.cron,
+        "every": table.every,
+        "tz": table.tz,
+    }
+    insert = postgresql.insert(PeriodicJob).values(name=entry.name, next_at=table.first(now), **values)
+    same = sa.and_(
+        PeriodicJob.cron.is_not_distinct_from(insert.excluded.cron),
+        PeriodicJob.every.is_not_distinct_from(insert.excluded.every),
+        PeriodicJob.tz == insert.excluded.tz,
+    )
+    # Declared again as it was, it keeps its slot: a restart neither fires nor skips one.
+    next_at = sa.case((same, PeriodicJob.next_at), else_=insert.excluded.next_at)
+    session.execute(insert.on_conflict_do_update(index_elements=["name"], set_={**values, "next_at": next_at}))
+
+
+def run_once(limit: int = 100) -> Report:
+    """Fires what is due, at most `limit` timetables."""
+    fired = jobs = broken = 0
+    with transaction() as session:
+        now: datetime = session.execute(sa.select(sa.func.now())).scalar_one()
+        rows = session.execute(
+            sa.select(PeriodicJob)
+            .where(PeriodicJob.next_at <= sa.func.now(), ~PeriodicJob.paused)
+            .order_by(PeriodicJob.next_at)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        ).scalars()
+        for row in rows:
+            try:
+                slots, following = due(
+                    Timetable(row.tz, row.cron, row.every), row.next_at, now, CatchUp(row.catch_up), SLOTS_A_PASS
+                )
+            except (BadRequest, ValueError) as error:
+                # Written by another hand, or a zone that this machine does not know: the others must fire.
+                log.error("periodic job %s cannot fire: %s", row.name, error)
+                row.next_at, broken = now + timedelta(minutes=1), broken + 1
+                continue
+            insert_rows(session, [_job(row, slot) for slot in slots])
+            row.next_at = following
+            if slots:
+                row.fired_at, fired, jobs = slots[-1], fired + 1, jobs + len(slots)
+        faults.reach("periodic.before_commit")
+    faults.reach("periodic.committed")
+    return Report(fired, jobs, broken)
+
+
+def _job(row: PeriodicJob, slot: datetime) -> dict[str, Any]:
+    all_ = row.catch_up == CatchUp.ALL
+    return {
+        "queue": row.queue,
+        "task": row.task,
+        "args": payload.as_json(row.name, row.args),
+        "kwargs": payload.as_json(row.name, row.kwargs),
+        # One that still waits is not joined by a second, unless every slot counts.
+        "key": f"periodic:{row.name}" + (f":{slot.isoformat()}" if all_ else ""),
+        "rank": row.rank,
+        "max_attempts": row.max_attempts,
+        "due_at": slot,
+        "delay": None,
+        "expires_at": None,
+        "lifetime": None,
+    }
+
+
+def set_paused(name: str, paused: bool, *, session: Session | None = None) -> None:  # noqa: FBT001
+    with joined(session) as tx:
+        found = tx.execute(
+            sa.update(PeriodicJob).where(PeriodicJob.name == name).values(paused=paused).returning(PeriodicJob.name)
+        )
+        if found.one_or_none() is None:
+            raise NotFound(f"no periodic job is named {name!r}: 'tidemill job periodic' lists them")
+
+
+def remove(name: str, *, session: Session | None = None) -> None:
+    with joined(session) as tx:
+        found = tx.execute(sa.delete(PeriodicJob).where(PeriodicJob.name == name).returning(PeriodicJob.name))
+        if found.one_or_none() is None:
+            raise NotFound(f"no periodic job is named {name!r}: 'tidemill job periodic' lists them")
+    declared.pop(name, None)

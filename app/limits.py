@@ -1,0 +1,151 @@
+"""Limits of a queue, for the whole cluster, decided where work is claimed under the row lock of `queue`.
+
+- `max_parallel` counts live claims: a batch that is worked through one by one is one call at a time.
+- `rate` counts calls, tries again included. A claim gets what may be called within a second (`HORIZON`) and the moment
+  of each call; the bucket may owe that much, so that over any time t no more than `burst + rate·t` calls begin.
+- `paused`: nothing is claimed. All three change at run time, with the next claim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.orm import Mapped, Session, mapped_column
+
+from app.clock import Rate
+from app.db import Model
+from app.errors import BadRequest
+
+HORIZON = 1.0
+UNCHANGED: Any = object()
+
+
+class Queue(Model):
+    __tablename__ = "queue"
+    __table_args__ = (
+        sa.CheckConstraint("max_parallel > 0", name="max_parallel_positive"),
+        sa.CheckConstraint("rate > 0", name="rate_positive"),
+        sa.CheckConstraint("burst >= 1", name="burst_at_least_one"),
+        {"postgresql_with": {"fillfactor": 10}},
+    )
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    paused: Mapped[bool] = mapped_column(server_default=sa.false())
+    max_parallel: Mapped[int | None]
+    #: Calls per second.
+    rate: Mapped[float | None]
+    burst: Mapped[float] = mapped_column(server_default=sa.text("1"))
+    #: Below zero: calls that were handed out ahead, to be made within the horizon.
+    tokens: Mapped[float] = mapped_column(server_default=sa.text("1"))
+    refilled_at: Mapped[datetime] = mapped_column(server_default=sa.func.now())
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the row of a queue says, at a moment of the database's clock."""
+
+    paused: bool = False
+    max_parallel: int | None = None
+    rate: float | None = None
+    burst: float = 1.0
+    tokens: float = 1.0
+    idle: float = 0.0
+
+
+@dataclass(frozen=True)
+class Grant:
+    """How many calls may be claimed, and in how many seconds from now each may begin."""
+
+    pace: tuple[float, ...] = ()
+    tokens: float = 0.0
+    paced: bool = False
+
+    @property
+    def count(self) -> int:
+        return len(self.pace)
+
+    def spent(self, calls: int) -> float:
+        return self.tokens - calls
+
+
+def grant(limits: Limits, live: int, want: int) -> Grant:
+    """Pure: what a claim of `want` rows may have while `live` claims run."""
+    tokens = limits.tokens if limits.rate is None else min(limits.burst, limits.tokens + limits.idle * limits.rate)
+    if limits.paused or want <= 0 or (limits.max_parallel is not None and live >= limits.max_parallel):
+        return Grant(tokens=tokens, paced=limits.rate is not None)
+    if limits.rate is None:
+        return Grant(pace=(0.0,) * want)
+    # The tolerance keeps 0.1 + 0.2 from costing a call.
+    count = max(0, min(want, int(tokens + limits.rate * HORIZON + 1e-9)))
+    pace = tuple(max(0.0, (call + 1 - tokens) / limits.rate) for call in range(count))
+    return Grant(pace=pace, tokens=tokens, paced=True)
+
+
+_LOCK = (
+    sa.select(
+        Queue.paused,
+        Queue.max_parallel,
+        Queue.rate,
+        Queue.burst,
+        Queue.tokens,
+        sa.func.greatest(0.0, sa.extract("epoch", sa.func.clock_timestamp() - Queue.refilled_at).cast(sa.Double)).label(
+            "idle"
+        ),
+    )
+    .where(Queue.name == sa.bindparam("queue"))
+    .with_for_update()
+)
+
+
+def lock(session: Session, queue: str) -> Limits:
+    """Takes the row lock; whoever claims from this queue waits for the end of this transaction."""
+    row = session.execute(_LOCK, {"queue": queue}).one_or_none()
+    return Limits() if row is None else Limits(**row._mapping)
+
+
+def spend(session: Session, queue: str, granted: Grant, calls: int) -> None:
+    if granted.paced:
+        session.execute(
+            sa.update(Queue)
+            .where(Queue.name == queue)
+            .values(tokens=granted.spent(calls), refilled_at=sa.func.clock_timestamp())
+        )
+
+
+def configure(
+    session: Session,
+    queue: str,
+    *,
+    paused: bool = UNCHANGED,
+    max_parallel: int | None = UNCHANGED,
+    rate: str | None = UNCHANGED,
+    burst: float | None = UNCHANGED,
+) -> None:
+    """Sets limits of a queue from now on; what is left out stays. `rate` is text such as `100/s` or `6/min`."""
+    values: dict[str, Any] = {}
+    if paused is not UNCHANGED:
+        values["paused"] = paused
+    if max_parallel is not UNCHANGED:
+        if max_parallel is not None and not 0 < max_parallel <= 2**31 - 1:
+            raise BadRequest(f"max_parallel={max_parallel} must be 1 or more, or None for no limit")
+        values["max_parallel"] = max_parallel
+    if rate is not UNCHANGED:
+        try:
+            values["rate"] = None if rate is None else Rate.parse(rate).per_second
+        except ValueError as error:
+            raise BadRequest(str(error)) from None
+        # A new rate begins with one call, not with what the old one had saved up or owed.
+        values |= {"tokens": 1.0, "refilled_at": sa.func.clock_timestamp()}
+    if burst is not UNCHANGED:
+        if burst is not None and burst < 1:
+            raise BadRequest(f"burst={burst} must be 1 or more")
+        values["burst"] = burst or 1.0
+    insert = postgresql.insert(Queue).values(name=queue, **values)
+    if values:
+        session.execute(insert.on_conflict_do_update(index_elements=["name"], set_=values))
+    else:
+        session.execute(insert.on_conflict_do_nothing())

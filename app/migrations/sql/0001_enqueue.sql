@@ -1,0 +1,63 @@
+-- Puts a job in from any language, with the guarantees of enqueue() in Python: docs/howto/enqueue-from-sql.md
+create function tidemill.enqueue(
+    task text,
+    args json default '[]',
+    kwargs json default '{}',
+    queue text default null,
+    key text default null,
+    eta timestamptz default null,
+    priority integer default 0,
+    expires timestamptz default null,
+    max_attempts integer default null
+) returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    known tidemill.known_task;
+    size integer := octet_length(args::text) + octet_length(kwargs::text);
+    job_id bigint;
+begin
+    if json_typeof(args) is distinct from 'array' then
+        raise exception 'args must be a JSON array' using errcode = 'invalid_parameter_value';
+    end if;
+    if json_typeof(kwargs) is distinct from 'object' then
+        raise exception 'kwargs must be a JSON object' using errcode = 'invalid_parameter_value';
+    end if;
+    if size > 1048576 then
+        raise exception 'the arguments of % take % bytes of JSON, more than 1048576', task, size
+            using errcode = 'program_limit_exceeded', hint = 'Store them and pass their id.';
+    end if;
+    if priority is null or priority not between -32767 and 32767 then
+        raise exception 'priority % must lie between -32767 and 32767', priority
+            using errcode = 'invalid_parameter_value';
+    end if;
+    if max_attempts not between 1 and 32767 then
+        raise exception 'max_attempts % must lie between 1 and 32767', max_attempts
+            using errcode = 'invalid_parameter_value';
+    end if;
+    if length(key) not between 1 and 500 or length(queue) not between 1 and 500 then
+        raise exception 'key and queue must have 1 to 500 characters' using errcode = 'invalid_parameter_value';
+    end if;
+    select * into known from tidemill.known_task where known_task.name = task;
+    if not found then
+        raise exception 'no task named % is known', coalesce(quote_literal(task), 'null')
+            using errcode = 'invalid_parameter_value',
+                  hint = 'A worker makes its tasks known when it starts; check the name, or start the worker first.';
+    end if;
+    insert into tidemill.job as old (task, args, kwargs, queue, key, due_at, rank, expires_at, max_attempts)
+    values (task, args, kwargs, coalesce(queue, known.queue), key, coalesce(eta, now()), -priority, expires,
+            coalesce(max_attempts, known.max_attempts))
+    on conflict (key) where key is not null and state = 'waiting'
+    do update set
+        task = excluded.task, args = excluded.args, kwargs = excluded.kwargs, queue = excluded.queue,
+        max_attempts = excluded.max_attempts, expires_at = excluded.expires_at,
+        due_at = least(old.due_at, excluded.due_at), rank = least(old.rank, excluded.rank)
+    returning old.id into job_id;
+    return job_id;
+end
+$$;
+
+revoke all on function tidemill.enqueue from public;

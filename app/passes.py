@@ -1,0 +1,48 @@
+"""The passes that services make, and how beat asks for them (the MVP mode)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from app import dispatch, workers
+from app.claims import Lane
+from app.db import autocommit
+from app.jobs import retention, schedules
+from app.jobs.model import Job
+from app.registry import Pass, Waiting, registry
+from app.settings import settings
+from recovery import jobs as lost_jobs
+
+CONTROL = "control"
+SECOND = timedelta(seconds=1)
+
+
+def forget_workers() -> int:
+    """Workers that have been gone for a day."""
+    with autocommit() as connection:
+        return workers.forget_gone(connection)
+
+
+registry.add_waiting(Waiting(Job, (Lane.MAIN,)))
+registry.add_pass("dispatch", dispatch.run_once, SECOND)
+registry.add_pass("periodic", schedules.run_once, SECOND)
+registry.add_pass("recover_jobs", lost_jobs.run_once, settings().sweep_interval)
+registry.add_pass("retention", retention.run_once, timedelta(minutes=1))
+registry.add_pass("workers", forget_workers, timedelta(hours=1))
+
+
+def task_name(each: Pass) -> str:
+    return f"tidemill.control.{each.name}"
+
+
+def beat_entries() -> dict[str, dict[str, Any]]:
+    """A message that was not taken within one interval is worth nothing: the next one asks for the same."""
+    return {
+        each.name: {
+            "task": task_name(each),
+            "schedule": each.every,
+            "options": {"queue": CONTROL, "expires": max(1.0, each.every.total_seconds())},
+        }
+        for each in registry.passes.values()
+    }

@@ -1,0 +1,134 @@
+"""`celery -A app scheduler`: makes the passes in a loop, as leader of each duty or in readiness to become it.
+
+Any number may run. This is the one place that loops and handles signals; what a pass does is a plain function.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import click
+from celery.bin.base import CeleryCommand, handle_preload_options
+from sqlalchemy.exc import SQLAlchemyError
+
+from app import dispatch, registration
+from app.doorbell import Publisher
+from app.duties import Duties
+from app.duties import duties as own_duties
+from app.errors import DatabaseError
+from app.registry import Pass, registry
+from app.settings import settings
+
+log = logging.getLogger(__name__)
+
+#: Dispatch is what waiting work waits for when its bell was lost.
+POLL = timedelta(milliseconds=50)
+STANDBY_SECONDS = 0.5
+AWAY_SECONDS, AWAY_MOST_SECONDS = 0.5, 5.0
+#: A pass that takes long is made less often: it never takes more than this part of the time.
+BUSY = 0.2
+
+
+@dataclass(order=True)
+class Turn:
+    at: float
+    each: Pass = field(compare=False)
+
+
+class Loop:
+    """Passes by their time, until told to stop."""
+
+    def __init__(
+        self,
+        passes: list[Pass],
+        duties: Duties,
+        stop: threading.Event,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._duties, self._stop, self._monotonic = duties, stop, monotonic
+        self._turns = [Turn(monotonic(), each) for each in passes]
+        heapq.heapify(self._turns)
+        self._leading: set[str] = set()
+        self._away = AWAY_SECONDS
+
+    def run(self) -> None:
+        while not self._stop.is_set():
+            turn = self._turns[0]
+            if (wait := turn.at - self._monotonic()) > 0:
+                self._stop.wait(wait)
+                continue
+            try:
+                pause = self._make(turn.each)
+                self._away = AWAY_SECONDS
+            except (SQLAlchemyError, DatabaseError) as error:
+                log.warning("pass %s failed, the next try is in %.1f s: %s", turn.each.name, self._away, error)
+                self._leading.clear()
+                self._stop.wait(self._away)
+                self._away = min(self._away * 2, AWAY_MOST_SECONDS)
+                pause = 0.0
+            except Exception:
+                # One pass that is broken must not end the others.
+                log.exception("pass %s failed", turn.each.name)
+                pause = turn.each.every.total_seconds()
+            heapq.heapreplace(self._turns, Turn(self._monotonic() + pause, turn.each))
+
+    def _make(self, each: Pass) -> float:
+        leads = self._duties.hold(each.name)
+        if leads != (each.name in self._leading):
+            log.info("%s %s", "leader of" if leads else "no longer leader of", each.name)
+            (self._leading.add if leads else self._leading.discard)(each.name)
+        if not leads:
+            return max(STANDBY_SECONDS, each.every.total_seconds())
+        begun = self._monotonic()
+        report = each.run_once()
+        took = self._monotonic() - begun
+        log.debug("%s: %s in %.1f ms", each.name, report, took * 1000)
+        return max(each.every.total_seconds(), took / BUSY)
+
+
+def passes() -> list[Pass]:
+    """The passes of the registry; dispatch as often as this service can, over a connection that it keeps."""
+    publisher = Publisher()
+    quick = Pass("dispatch", partial(dispatch.run_once, publisher=publisher), POLL)
+    return [quick if each.name == quick.name else each for each in registry.passes.values()]
+
+
+@click.command(cls=CeleryCommand)
+@click.option("--seconds", type=float, default=None, help="Stop after this time (for tests and trials).")
+@click.pass_context
+@handle_preload_options
+def scheduler(ctx: click.Context, seconds: float | None) -> None:
+    """Tidemill: rings for what waits, fires periodic jobs, sweeps. Any number may run; one leads each duty."""
+    logging.basicConfig(level=settings().log_level, format="%(asctime)s %(levelname)s scheduler: %(message)s")
+    app: Any = ctx.obj.app
+    app.loader.import_default_modules()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if seconds is not None:
+        threading.Timer(seconds, stop.set).start()
+    _register(app, stop)
+    log.info("scheduler runs: %s", ", ".join(registry.passes))
+    Loop(passes(), own_duties, stop).run()
+    own_duties.drop()
+    log.info("scheduler stopped")
+
+
+def _register(app: Any, stop: threading.Event) -> None:
+    while not stop.is_set():
+        try:
+            registration.write(app)
+        except (SQLAlchemyError, DatabaseError) as error:
+            log.warning("waiting for the database: %s", error)
+            stop.wait(AWAY_MOST_SECONDS / 5)
+        else:
+            return

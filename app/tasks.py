@@ -1,0 +1,255 @@
+"""The Celery side of a ticket: the class of every task of the application, how a job is called, the control tasks.
+
+A task that is called, or sent with Celery's own `apply_async`, behaves as in any Celery application. One that comes
+with a ticket claims jobs of the ticket's queue and runs each under its own name, with a request of its own, through
+Celery's tracer: signals, logging, `self.retry` and `autoretry_for` work as ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from billiard.exceptions import SoftTimeLimitExceeded
+from celery import Celery, Task, states
+from celery.app.trace import build_tracer
+from celery.exceptions import MaxRetriesExceededError, Retry
+from sqlalchemy.engine import Row
+
+from app import doorbell, faults
+from app.alarm import ClaimIsLost, HandBack, OutOfTime, alarm
+from app.db import remaining_time
+from app.errors import NotJson, Unavailable, Unsupported
+from app.jobs import payload
+from app.jobs.batches import Call, size_of
+from app.jobs.current import ThisJob, running_job
+from app.jobs.endings import Done, Failure
+from app.jobs.model import Outcome
+from app.jobs.run import Runner
+from app.settings import settings
+from app.stopping import stopping
+
+log = logging.getLogger(__name__)
+
+GENERIC = "tidemill.work"
+UNKNOWN_TASK_DELAY = timedelta(seconds=60)
+LIMIT_DELAY = timedelta(seconds=1)
+
+
+class Ticketed(Task):  # type: ignore[type-arg]
+    """The base of all tasks of the application."""
+
+    abstract = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        request = self.request
+        if request.called_directly:
+            return super().__call__(*args, **kwargs)
+        ticket = getattr(request, doorbell.TICKET, None)
+        if ticket is None:
+            return self.run(*args, **kwargs)
+        return serve(self.app, ticket, str(request.hostname))
+
+    def retry(
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        exc: Exception | None = None,
+        throw: bool = True,  # noqa: FBT001
+        eta: datetime | None = None,
+        countdown: float | None = None,
+        max_retries: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """For a job: gives it back. Nothing is sent; the row says when it is tried again."""
+        job = running_job()
+        if job is None or self.request.called_directly or self.request.is_eager:
+            return super().retry(args, kwargs, exc, throw, eta, countdown, max_retries, **options)
+        if options:
+            raise Unsupported(f"{self.name}: a job cannot change {', '.join(sorted(options))} when it is tried again")
+        most = self.max_retries if max_retries is None else max_retries
+        if most is not None and self.request.retries >= most:
+            if exc is not None:
+                raise exc
+            raise MaxRetriesExceededError(f"{self.name}: job {job.id} was tried {most + 1} times")
+        seconds: Any = self.default_retry_delay if countdown is None else countdown
+        again: Any = Retry(exc=exc, when=eta or seconds)
+        again.changes = _changed(self.name, args, kwargs) | ({} if most is None else {"max_attempts": most + 1})
+        if throw:
+            raise again
+        return again
+
+
+def _changed(task: str, args: Any, kwargs: Any) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if args is not None:
+        payload.arguments(task, args, None)
+        changes["args"] = list(args)
+    if kwargs is not None:
+        payload.arguments(task, None, kwargs)
+        changes["kwargs"] = dict(kwargs)
+    return changes
+
+
+class CeleryCalls:
+    """Calls tasks of a Celery application through its tracer."""
+
+    def __init__(self, app: Celery[Any], hostname: str) -> None:
+        self.app, self.hostname = app, hostname
+        self._tracers: dict[str, Any] = {}
+
+    def _tracer(self, name: str) -> Any:
+        """Building one costs more than a call through it."""
+        if name not in self._tracers:
+            self._tracers[name] = build_tracer(name, self.app.tasks[name], self.app.loader, self.hostname, app=self.app)
+        return self._tracers[name]
+
+    def batch_size(self, name: str) -> int:
+        task = self.app.tasks.get(name)
+        return size_of(getattr(task, "run", None))
+
+    def call(self, job: ThisJob, row: Row[Any]) -> Done | Failure:
+        outcome, result = self._call(job, row.task, row.args, row.kwargs, row.attempts)
+        if isinstance(outcome, Failure):
+            return outcome
+        return Done(row.id, job.started, self._kept(row.task, result))
+
+    def call_batch(self, task: str, rows: Sequence[Row[Any]]) -> Failure | None:
+        first = ThisJob(rows[0], rows[0].pass_key)
+        first.started = time.monotonic()
+        calls = [
+            Call(row.id, row.args, row.kwargs, row.attempts, ThisJob(row, row.pass_key).idempotency_key) for row in rows
+        ]
+        outcome, _ = self._call(first, task, [calls], {}, min(row.attempts for row in rows))
+        return outcome
+
+    def _call(self, job: ThisJob, name: str, args: Any, kwargs: Any, attempt: int) -> tuple[Failure | None, Any]:
+        task = self.app.tasks.get(name)
+        if task is None:
+            log.error("no task named %s is registered here: job %s waits for a worker that knows it", name, job.id)
+            text = f"no task named {name} is registered on {self.hostname}"
+            return Failure(text, again=UNKNOWN_TASK_DELAY, outcome=None, uncharged=True), None
+        request = {
+            "id": str(job.id),
+            "root_id": str(job.id),
+            "retries": attempt - 1,
+            "hostname": self.hostname,
+            "delivery_info": {"routing_key": job.queue, "exchange": "", "priority": None, "redelivered": False},
+            "ignore_result": True,
+            "headers": {"idempotency_key": job.idempotency_key},
+        }
+        limits = _Limits(task)
+        job.restart_limits = limits.start
+        limits.start()
+        token = remaining_time.set(limits.remaining) if limits.hard else None
+        try:
+            with alarm.guarding():
+                traced = self._tracer(name)(request["id"], args, kwargs, request)
+        except OutOfTime:
+            tries = task.max_retries is None or attempt <= task.max_retries
+            text = f"over its time limit of {limits.hard:g} s"
+            return Failure(
+                text,
+                again=LIMIT_DELAY * 2 ** min(attempt, 8) if tries else None,
+                outcome=Outcome.RETRIED if tries else Outcome.FAILED,
+            ), None
+        except HandBack:
+            return Failure(
+                "the worker was stopped", again=timedelta(0), outcome=Outcome.INTERRUPTED, uncharged=True
+            ), None
+        except ClaimIsLost as lost:
+            return Failure(f"claim lost: {lost}", again=timedelta(0), outcome=Outcome.LOST), None
+        finally:
+            limits.clear()
+            if token is not None:
+                remaining_time.reset(token)
+        return _outcome(traced.info, traced.retval)
+
+    def _kept(self, name: str, result: Any) -> str | None:
+        if result is None or self.app.tasks[name].ignore_result:
+            return None
+        try:
+            return payload.as_json(f"the result of {name}", result)
+        except NotJson as error:
+            log.warning("%s; it is not kept", error)
+            return None
+
+
+class _Limits:
+    """Celery's soft and hard limit of a task, for one call of it."""
+
+    def __init__(self, task: Any) -> None:
+        conf = task.app.conf
+        self.soft = task.soft_time_limit or conf.task_soft_time_limit
+        self.hard = task.time_limit or conf.task_time_limit
+        self._end = 0.0
+
+    def start(self) -> None:
+        now = time.monotonic()
+        if self.soft:
+            alarm.set("soft", now + self.soft, lambda: SoftTimeLimitExceeded(self.soft))
+        if self.hard:
+            self._end = now + self.hard
+            alarm.set("hard", self._end, lambda: OutOfTime(self.hard))
+
+    def remaining(self) -> float:
+        return self._end - time.monotonic()
+
+    def clear(self) -> None:
+        alarm.clear("soft")
+        alarm.clear("hard")
+
+
+def _outcome(info: Any, returned: Any) -> tuple[Failure | None, Any]:
+    if info is None or info.state == states.IGNORED:
+        return None, returned
+    error = info.retval
+    if info.state == states.RETRY:
+        changes = dict(getattr(error, "changes", {}))
+        again = timedelta(0)
+        if isinstance(error.when, datetime):
+            changes["not_before"] = error.when
+        else:
+            again = timedelta(seconds=max(0.0, float(error.when or 0)))
+        cause = error.exc if error.exc is not None else error
+        return Failure(_told(cause), _trace(returned), again, Outcome.RETRIED, changes=changes), None
+    if info.state == states.REJECTED and getattr(error, "requeue", False):
+        return Failure(_told(error), again=timedelta(seconds=1), outcome=Outcome.RETRIED), None
+    return Failure(_told(error), _trace(returned)), None
+
+
+def _told(error: Any) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _trace(einfo: Any) -> str | None:
+    return getattr(einfo, "traceback", None)
+
+
+_runner: tuple[int, Runner] | None = None
+
+
+def serve(app: Celery[Any], ticket: dict[str, Any], hostname: str) -> str:
+    """Works off what the ticket says. A ticket holds no authority: whatever it says, the claim decides."""
+    global _runner
+    faults.reach("ticket.received")
+    queue, take = ticket.get("queue"), ticket.get("take")
+    if not isinstance(queue, str) or not isinstance(take, int) or take < 1:
+        log.error("a ticket that makes no sense was dropped: %r", ticket)
+        return "nonsense"
+    if _runner is None or _runner[0] != os.getpid():
+        alarm.install()
+        worker = f"{hostname}/{os.getpid()}"
+        _runner = (os.getpid(), Runner(CeleryCalls(app, hostname), worker, settings().lease, stopping.is_set))
+    try:
+        ran, more = _runner[1].serve(queue, min(take, doorbell.TAKE))
+    except Unavailable as error:
+        log.warning("ticket for %s dropped, its work is found again: %s", queue, error)
+        return "database away"
+    if more and not stopping.is_set():
+        doorbell.ring(queue, GENERIC)
+    return f"{ran} jobs"

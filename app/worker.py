@@ -1,0 +1,114 @@
+"""What the main process of a worker does beside Celery: reports, rings for its own queues, stops in good order.
+
+J4: a worker finds work by polling when every notification was lost, also where no beat and no scheduler runs.
+J8: on SIGTERM no new work is taken; what runs may end within the grace, then it is handed back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import threading
+from typing import Any
+
+import sqlalchemy as sa
+from celery import bootsteps, signals
+from sqlalchemy.exc import SQLAlchemyError
+
+from app import db, dispatch, registration, workers
+from app.claims.model import is_running
+from app.db import autocommit
+from app.doorbell import Publisher
+from app.errors import DatabaseError, NotMigrated
+from app.jobs.model import Job
+from app.settings import settings
+from app.stopping import stopping
+
+log = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 0.5
+
+
+class Service(bootsteps.StartStopStep):
+    """A thread of the worker's main process, from start to stop."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, parent: Any, drain: bool = False, **options: Any) -> None:  # noqa: FBT001
+        super().__init__(parent, **options)
+        self.drain = drain
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._written = False
+
+    def start(self, parent: Any) -> None:
+        stopping.clear()
+        signals.worker_shutting_down.connect(lambda **_: self._stop_gracefully(parent), weak=False)
+        self._thread = threading.Thread(target=self._run, args=(parent,), name="tidemill-worker", daemon=True)
+        self._thread.start()
+
+    def stop(self, parent: Any) -> None:  # noqa: ARG002
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join(5)
+
+    def _run(self, worker: Any) -> None:
+        publisher: Publisher | None = None
+        queues = [str(name) for name in worker.app.amqp.queues.consume_from]
+        while not self._over.is_set():
+            try:
+                if not self._written:
+                    registration.write(worker.app)
+                    self._written = True
+                with autocommit() as connection:
+                    workers.beat(connection, worker.hostname, queues, worker.concurrency, os.getpid())
+                if not stopping.is_set():
+                    publisher = publisher or Publisher()
+                    report = dispatch.run_once(queues=queues, publisher=publisher)
+                    if self.drain and not report.waiting and not self._busy(worker.hostname):
+                        log.warning("nothing is ready any more: draining is done")
+                        os.kill(os.getpid(), signal.SIGTERM)
+                        self.drain = False
+            except NotMigrated as error:
+                log.error("%s", error)
+            except (SQLAlchemyError, DatabaseError) as error:
+                log.warning("cannot report to the database: %s", error)
+            # Workers that were started together must not poll together.
+            self._over.wait(DRAIN_SECONDS if self.drain else workers.BEAT_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311
+        self._leave(worker)
+
+    def _busy(self, hostname: str) -> bool:
+        running = sa.select(Job.id).where(is_running(Job), Job.claimed_by.startswith(hostname + "/", autoescape=True))
+        with autocommit() as connection:
+            return connection.execute(running.limit(1)).first() is not None
+
+    def _leave(self, worker: Any) -> None:
+        try:
+            with autocommit() as connection:
+                workers.leave(connection, worker.hostname, os.getpid())
+        except (SQLAlchemyError, DatabaseError):
+            log.warning("could not say goodbye to the database: this worker is forgotten within %s", workers.GONE)
+        db.dispose()
+
+    def _stop_gracefully(self, worker: Any) -> None:
+        """Called within a signal handler: nothing here may wait."""
+        stopping.set()
+        timer = threading.Timer(settings().grace.total_seconds(), self._hand_back, (worker,))
+        timer.daemon = True
+        timer.start()
+
+    def _hand_back(self, worker: Any) -> None:
+        log.warning("the grace is over: what still runs is handed back")
+        stopping.set_over()
+        for child in _children(worker.pool):
+            try:
+                os.kill(child, signal.SIGALRM)
+            except ProcessLookupError:
+                continue
+
+
+def _children(pool: Any) -> list[int]:
+    processes = getattr(getattr(pool, "_pool", None), "_pool", None)
+    return [os.getpid()] if processes is None else [process.pid for process in processes]

@@ -1,0 +1,105 @@
+"""`python -m bench [--only B2,B9] [--json FILE] [--quick]`: measure, print the table, write the figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+
+import psycopg2
+import redis
+
+from bench import measures
+from bench.children import Children
+from bench.context import BENCH, Context
+from bench.errors import BenchError
+from bench.machine import machine
+from bench.rows import Failure, Row, table
+from bench.servers import servers
+
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _names(text: str) -> list[str]:
+    wanted = [name.strip().upper() for name in text.split(",")]
+    known = measures.found()
+    if unknown := [name for name in wanted if name not in known]:
+        raise argparse.ArgumentTypeError(f"no measure {', '.join(unknown)}; there are {', '.join(known)}")
+    return wanted
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Us, the peers and the floors, in one run.")
+    parser.add_argument("--only", type=_names, default=list(measures.found()), metavar="B2,B9", help="these measures")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="default: bench/results/<date>.json")
+    parser.add_argument("--quick", action="store_true", help="once and smaller: does it run? Not a result.")
+    return parser.parse_args()
+
+
+def _measure(context: Context, names: Sequence[str]) -> tuple[list[Row], list[Failure]]:
+    rows: list[Row] = []
+    failures: list[Failure] = []
+    for name in names:
+        module = measures.found()[name]
+        print(f"{name} {module[4:].replace('_', ' ')}", file=sys.stderr, flush=True)
+        try:
+            rows += measures.load(module)(context)
+        except (BenchError, psycopg2.Error, redis.RedisError) as error:
+            # One side that does not run must not cost the figures of the other measures.
+            print(f"  failed: {error}", file=sys.stderr, flush=True)
+            failures.append(Failure(name, str(error)))
+    return rows, failures
+
+
+def _write(
+    path: Path | None, begun: datetime, about: dict[str, object], rows: list[Row], failed: list[Failure]
+) -> Path:
+    path = path or BENCH / "results" / f"{begun:%Y-%m-%dT%H%M%S}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    result = {
+        "begun": begun.isoformat(timespec="seconds"),
+        **about,
+        "rows": [row.as_json() for row in rows],
+        "failed": {failure.measure: failure.reason for failure in failed},
+    }
+    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    return path
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    """The first signal unwinds the run, which ends all that it started; a second one must not interrupt that."""
+    for ending in ENDINGS:
+        signal.signal(ending, signal.SIG_IGN)
+    print("stopping …", file=sys.stderr, flush=True)
+    raise SystemExit(128 + number)
+
+
+def main() -> int:
+    for ending in ENDINGS:
+        signal.signal(ending, _stop)
+    chosen = _arguments()
+    begun = datetime.now(UTC)
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-") as scratch, servers() as running:
+            context = Context(running, Children(Path(scratch)), chosen.quick)
+            about = {**machine(running), "quick": chosen.quick}
+            rows, failures = _measure(context, chosen.only)
+    except (BenchError, psycopg2.Error, redis.RedisError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    path = _write(chosen.json, begun, about, rows, failures)
+    print(table(rows, failures))
+    if chosen.quick:
+        print("quick: once and smaller, not a result")
+    print(f"written to {path}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""B12: what a worker child holds in memory after some thousand jobs, against a bare Celery child after as many."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bench import celery_bare, memory, product
+from bench.context import Context, median
+from bench.memory import Memory
+from bench.rows import AtMost, Row
+
+
+def _ours(context: Context, count: int) -> Memory:
+    with product.worker(context) as service:
+        product.work_off(context, service, "noop", count)
+        return memory.of_pool(service, 2)
+
+
+def _celery(context: Context, count: int) -> Memory:
+    with celery_bare.worker(context) as service:
+        celery_bare.work_off(context, service, count)
+        return memory.of_pool(service, 2)
+
+
+def measure(context: Context) -> list[Row]:
+    count = context.size(5_000, 1_000)
+    taken = context.rounds({"celery": partial(_celery, context, count), "us": partial(_ours, context, count)})
+    fair = {side: tuple(held.fair for held in rounds) for side, rounds in taken.items()}
+    unique = {side: tuple(held.unique for held in rounds) for side, rounds in taken.items()}
+    rows = []
+    for name, held in (("PSS", fair), ("USS", unique)):
+        ours, theirs = median(held["us"]), median(held["celery"])
+        rows += [
+            Row("B12", "us", f"worker child after {count:,} jobs, {name}", ours, "MiB", theirs, "bare Celery",
+                AtMost(1.5), held["us"]),
+            Row("B12", "peer", f"bare Celery child after {count:,} messages, {name}", theirs, "MiB",
+                samples=held["celery"]),
+        ]  # fmt: skip
+    return rows

@@ -1,0 +1,106 @@
+"""Our side, as a user runs it: a migrated schema, `celery -A app worker` and `scheduler`, a program that enqueues.
+
+Nothing here reaches into the product but two statements: is the queue empty, and how long is the log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+
+from bench.celery_bare import WORKER
+from bench.children import Service
+from bench.context import REPO, Context
+from bench.servers import HOME
+from bench.waiting import wait_until
+
+_CELERY = (sys.executable, "-m", "celery", "--app", "app")
+
+
+def _env(context: Context) -> dict[str, str]:
+    return {
+        **os.environ,
+        "TIDEMILL_DATABASE_URL": context.servers.database_url,
+        "TIDEMILL_BROKER_URL": context.servers.broker_url,
+        "TIDEMILL_MODULES": "bench.tasks",
+        "TIDEMILL_HOME": str(HOME),
+        "BENCH_STAMPS_URL": context.servers.peers_broker_url,
+    }
+
+
+@contextmanager
+def _cursor(context: Context) -> Iterator[psycopg2.extensions.cursor]:
+    with closing(psycopg2.connect(context.servers.plain_database_url)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            yield cursor
+
+
+def _number(cursor: psycopg2.extensions.cursor, query: str) -> int:
+    cursor.execute(query)
+    row = cursor.fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def migrate(context: Context) -> None:
+    """Idempotent: every measure may be the first one."""
+    tidemill = str(Path(sys.executable).parent / "tidemill")
+    context.children.run("migrate", [tidemill, "migrate"], _env(context), REPO, timeout=120)
+
+
+def produce(context: Context, what: str, *, timeout: float = 300, **arguments: object) -> dict[str, Any]:
+    argv = [sys.executable, "-m", "bench.producer", what, json.dumps(arguments)]
+    output = context.children.run(f"produce-{what}", argv, _env(context), REPO, timeout=timeout)
+    return json.loads(output.splitlines()[-1])
+
+
+@contextmanager
+def worker(context: Context, task: str = "noop") -> Iterator[Service]:
+    """A worker and a scheduler that are up and have done a few jobs of the task."""
+    migrate(context)
+    env = _env(context)
+    scheduler_argv = [*_CELERY, "scheduler"]
+    with (
+        context.children.running("tidemill-scheduler", scheduler_argv, env, REPO) as scheduler,
+        context.children.running("tidemill-worker", [*_CELERY, *WORKER], env, REPO) as service,
+    ):
+        work_off(context, service, task, 200)
+        scheduler.check()
+        yield service
+
+
+def work_off(context: Context, service: Service, task: str, count: int) -> float:
+    """Jobs a second, from just before the commit that makes the whole backlog visible until the queue is empty."""
+    with _cursor(context) as cursor:
+        logged = _number(cursor, "select count(*) from tidemill.job_log")
+        committed = produce(context, "backlog", task=task, count=count)["committed"]
+        wait_until(
+            lambda: not _number(cursor, "select exists (select from tidemill.job)::int"),
+            service, "an empty queue", timeout=300,
+        )  # fmt: skip
+        took = time.time() - committed
+        done = _number(cursor, "select count(*) from tidemill.job_log") - logged
+        if done != count:
+            raise service.failed(f"has {done:,} executions in its log where {count:,} jobs were enqueued")
+        return count / took
+
+
+def lone(context: Context, *, samples: int, warm: int, pause: tuple[float, float]) -> list[float]:
+    """Milliseconds from just before COMMIT to the task's first line."""
+    with worker(context):
+        return produce(context, "lone", samples=samples, warm=warm, pause=pause)["waited"]
+
+
+def empty_the_queue(context: Context) -> None:
+    """After a measure that only enqueues; the database is the run's own."""
+    with _cursor(context) as cursor:
+        cursor.execute("truncate tidemill.job cascade")

@@ -1,0 +1,1 @@
+"""Processes: work that starts because the previous step decided so."""

@@ -1,0 +1,1 @@
+"""Recovery: puts back what stopped on its way, where the normal claim finds it; it never does the work itself."""

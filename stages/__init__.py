@@ -1,0 +1,1 @@
+"""Stages: work that starts because an entity changed, or its timer came."""

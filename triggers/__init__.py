@@ -1,0 +1,1 @@
+"""Reactive triggers: work that starts because data became fresher."""
