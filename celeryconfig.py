@@ -10,6 +10,8 @@ from app.settings import settings
 broker_url = settings().known_broker_url()
 # A broker that went silent must be noticed: without time limits a worker stays deaf for good, and says nothing.
 broker_transport_options = transport_options(broker_url or "")
+# The same for RabbitMQ; Celery's two minutes are a long time to be deaf.
+broker_heartbeat = 10
 # Whatever the broker does, the worker waits for it: the work is in Postgres.
 broker_connection_max_retries = None
 broker_connection_retry_on_startup = True

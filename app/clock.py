@@ -6,8 +6,10 @@ The monotonic clock here only paces loops and measures work.
 
 from __future__ import annotations
 
+import math
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -39,17 +41,18 @@ def duration(value: str | float | timedelta) -> timedelta:
     >>> duration("90s")
     datetime.timedelta(seconds=90)
     """
-    match value:
-        case timedelta():
-            return value
-        case bool():
-            pass
-        case int() | float():
-            return timedelta(seconds=value)
-        case str() if match := _DURATION.fullmatch(value):
-            return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
-        case _:
-            pass
+    with suppress(OverflowError, ValueError):
+        match value:
+            case timedelta():
+                return value
+            case bool():
+                pass
+            case int() | float():
+                return timedelta(seconds=value)
+            case str() if match := _DURATION.fullmatch(value):
+                return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+            case _:
+                pass
     raise ValueError(f"{value!r} is not a duration: write a number and ms, s, min, h, d or w, such as '90s' or '30min'")
 
 
@@ -66,7 +69,7 @@ class Rate:
     @classmethod
     def parse(cls, text: str) -> Rate:
         match = _RATE.fullmatch(text)
-        if not match or float(match[1]) <= 0:
+        if not match or not 0 < float(match[1]) < math.inf:
             raise ValueError(
                 f"{text!r} is not a rate: write a number above 0, a slash and s, min, h or d, as in '6/min'"
             )
@@ -76,5 +79,5 @@ class Rate:
         for unit in ("s", "min", "h", "d"):
             count = self.per_second * _UNITS[unit]
             if count >= 1 or unit == "d":
-                return f"{count:g}/{unit}"
+                return f"{count:.10f}".rstrip("0").rstrip(".") + f"/{unit}"
         raise AssertionError  # pragma: no cover

@@ -177,5 +177,12 @@ def joined(session: Session | None) -> Iterator[Session]:
 @contextmanager
 def autocommit() -> Iterator[Connection]:
     """For single statements: each is a transaction of its own, in one round trip instead of three."""
-    with engine().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        yield connection
+    with engine().connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        # Not the isolation level AUTOCOMMIT of SQLAlchemy, which sends statements of its own to set and reset it.
+        driver.autocommit = True
+        try:
+            yield connection
+        finally:
+            if not driver.closed:
+                driver.autocommit = False

@@ -52,11 +52,14 @@ _NO_LIMIT = 10_000_000
 _ORIGIN = f"{os.getpid()}@{socket.gethostname()}"
 
 
-def transport_options(url: str) -> dict[str, Any]:
-    """What is understood by this broker only."""
+def transport_options(url: str, *, publishing: bool = False) -> dict[str, Any]:
+    """What this kind of broker understands. RabbitMQ's heartbeat finds a dead connection of a consumer, for which a
+    time limit of reading would only mean that nothing came."""
     if url.startswith(("redis", "rediss", "valkey")):
         return {**TRANSPORT, "priority_steps": [0]}
-    return {"connect_timeout": 3, "read_timeout": 5, "write_timeout": 5} if url.startswith(("amqp", "pyamqp")) else {}
+    if url.startswith(("amqp", "pyamqp")) and publishing:
+        return {"connect_timeout": 3, "read_timeout": 5, "write_timeout": 5}
+    return {}
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class Publisher:
 
     def __init__(self, url: str | None = None) -> None:
         url = url or settings().resolved_broker_url()
-        self.connection = Connection(url, transport_options=transport_options(url), connect_timeout=3)
+        self.connection = Connection(url, transport_options=transport_options(url, publishing=True), connect_timeout=3)
         self._producer: Producer | None = None
 
     def publish(self, bells: Iterable[Bell]) -> None:

@@ -14,6 +14,7 @@ Promises, over any table that mixes in `Claimable` (any primary key, also compos
 
 from __future__ import annotations
 
+from app.claims.cursor import Cursor
 from app.claims.hold import extend, finish, finishing, give_back, park
 from app.claims.lost import overdue, time_out
 from app.claims.model import (
@@ -30,7 +31,7 @@ from app.claims.model import (
     key_of,
     when,
 )
-from app.claims.take import Claim, Cursor, take
+from app.claims.taking import Claim, take
 
 __all__ = [
     "Claim",

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, JSON
-from sqlalchemy.engine import Row
+from sqlalchemy.engine import Connection, Row
 
 from app import claims
 from app.claims import Executor, PassKey
 from app.db import autocommit
 from app.jobs.model import JOB, JOB_LOG, Job, Outcome
+from app.prepared import Prepared
 
 ERROR_LIMIT, TRACEBACK_LIMIT = 2_000, 20_000
 
@@ -64,7 +65,14 @@ def done(executor: Executor, pass_key: PassKey, ended: Sequence[Done]) -> set[in
         "elapsed": [now - each.started for each in ended],
         "results": [each.result for each in ended],
     }
+    if isinstance(executor, Connection):
+        return set(_done_prepared().execute(executor, parameters).scalars())
     return set(executor.execute(_done(), parameters).scalars())
+
+
+@cache
+def _done_prepared() -> Prepared:
+    return Prepared("job_done", _done())
 
 
 @cache

@@ -71,11 +71,19 @@ def moment(what: str, value: datetime | timedelta | float | None) -> tuple[datet
 
 
 def name(what: str, value: str) -> str:
-    if type(value) is not str or not value.strip() or "\x00" in value:
+    if type(value) is not str or not value.strip() or "\x00" in value or not _encodable(value):
         raise BadRequest(f"{what}={value!r} must be text that is not empty")
     if len(value) > NAME_LIMIT:
         raise TooLarge(f"{what} is {len(value)} characters long, more than {NAME_LIMIT}")
     return value
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
 
 
 def _short(value: Any) -> str:

@@ -93,7 +93,8 @@ def _last_not_after(table: Timetable, slot: datetime, now: datetime) -> datetime
     if table.every is not None:
         return slot + ((now - slot) // table.every) * table.every
     assert table.cron is not None  # noqa: S101 - a timetable has one or the other
-    # Backwards from now: the first found is the last that was due.
-    for earlier in CronSim(table.cron, (now + timedelta(seconds=1)).astimezone(ZoneInfo(table.tz)), reverse=True):
+    # Backwards from the next whole second: the first found is the last that was due.
+    begin = now.replace(microsecond=0) + timedelta(seconds=1)
+    for earlier in CronSim(table.cron, begin.astimezone(ZoneInfo(table.tz)), reverse=True):
         return max(slot, earlier.astimezone(UTC))
     return slot

@@ -14,7 +14,7 @@ language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_variable
+#variable_conflict use_column
 declare
     known tidemill.known_task;
     size integer := octet_length(args::text) + octet_length(kwargs::text);
@@ -41,7 +41,7 @@ begin
     if length(key) not between 1 and 500 or length(queue) not between 1 and 500 then
         raise exception 'key and queue must have 1 to 500 characters' using errcode = 'invalid_parameter_value';
     end if;
-    select * into known from tidemill.known_task where known_task.name = task;
+    select * into known from tidemill.known_task where known_task.name = enqueue.task;
     if not found then
         raise exception 'no task named % is known', coalesce(quote_literal(task), 'null')
             using errcode = 'invalid_parameter_value',

@@ -1,0 +1,158 @@
+"""The statements of a claim, built once for a model.
+
+One statement finds the best rows, marks them ours, and says what the worker must know about the queue. LIMIT is a
+literal: under a generic plan a parameter there gave a sequential scan.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
+
+from app.claims.cursor import AFTER_ALL
+from app.claims.model import (
+    Claimable,
+    Lane,
+    built_once,
+    distinct_prefix,
+    is_running,
+    is_waiting,
+    key_columns,
+    table_of,
+)
+from app.limits import Queue
+from app.prepared import Prepared
+
+#: Batches come in these sizes, so that few statements serve all.
+SIZES = (1, 2, 3, 5, 8, 13, 20, 35, 60, 100, 200, 350, 500)
+
+
+@built_once
+def live(model: type[Claimable]) -> sa.Select[int]:
+    return sa.select(sa.func.count(sa.distinct(model.pass_key))).where(
+        model.queue == sa.bindparam("p_queue"), is_running(model)
+    )
+
+
+@built_once
+def ranks_in_use(model: type[Claimable]) -> sa.Select[int]:
+    found = distinct_prefix(model, is_waiting(model) & (model.queue == sa.bindparam("p_queue")), model.rank)
+    return sa.select(found.c.rank)
+
+
+@built_once
+def prepared(model: type[Claimable], lane: Lane, want: int) -> Prepared:
+    statement = claiming(model, lane, want, under_limits=False)
+    return Prepared(f"claim_{table_of(model).name}_{lane}_{want}", statement)
+
+
+@built_once
+def claiming(model: type[Claimable], lane: Lane, size: int, under_limits: bool) -> sa.Select[Any]:  # noqa: FBT001
+    """Always a row: whether the queue is paused, has limits, holds a rank that the cursor does not know; and what was
+    claimed, or nulls."""
+    want = sa.literal_column(str(size), sa.Integer)
+    queue = sa.bindparam("p_queue", type_=sa.Text)
+    limited = sa.or_(Queue.max_parallel.is_not(None), Queue.rate.is_not(None))
+    settings = sa.select(Queue.paused, limited.label("limited")).where(Queue.name == queue).cte("settings")
+    shut = settings.c.paused if under_limits else sa.or_(settings.c.paused, settings.c.limited)
+    unknown = _unknown(model, queue)
+    best = _best(model, lane, queue, want, unknown)
+    picked = (
+        sa.select(*best.c)
+        .where(~sa.exists().where(shut).select_from(settings))
+        .limit(want)
+        .cte("picked")
+        .prefix_with("MATERIALIZED", dialect="postgresql")
+    )
+    chosen = _together(model, picked)
+    table = table_of(model)
+    claimed = (
+        sa.update(table)
+        .where(*(column == chosen.c[column.name] for column in key_columns(model)))
+        .values(
+            state=model.RUNNING,
+            pass_key=sa.bindparam("p_pass_key", type_=sa.Uuid),
+            recovery_time=sa.func.now() + sa.bindparam("p_lease", type_=sa.Interval),
+            attempts=table.c.attempts + 1,
+            claimed_at=sa.func.now(),
+            claimed_by=sa.bindparam("p_worker", type_=sa.Text),
+        )
+        .returning(table, chosen.c.ready)
+        .cte("claimed")
+    )
+    return (
+        sa.select(
+            settings.c.paused.label("queue_paused"),
+            settings.c.limited.label("queue_limited"),
+            unknown.c.rank.label("unknown_rank"),
+            *claimed.c,
+        )
+        .select_from(unknown.outerjoin(settings, sa.true()).outerjoin(claimed, sa.true()))
+        .order_by(claimed.c.rank, claimed.c.ready, *(claimed.c[column.name] for column in key_columns(model)))
+    )
+
+
+def _unknown(model: type[Claimable], queue: Any) -> sa.CTE:
+    """The best rank that waits and that the cursor does not know, or null: an empty index range for each gap."""
+    if not model.RANKED:
+        return sa.select(sa.cast(None, sa.SmallInteger).label("rank")).cte("unknown")
+    table = table_of(model)
+    gaps = (
+        sa.func.unnest(
+            sa.bindparam("p_above", type_=ARRAY(sa.Integer)), sa.bindparam("p_below", type_=ARRAY(sa.Integer))
+        )
+        .table_valued(sa.column("above", sa.Integer), sa.column("below", sa.Integer))
+        .render_derived(name="gaps")
+    )
+    within = (
+        sa.select(table.c.rank)
+        .where(table.c.queue == queue, is_waiting(model), table.c.rank > gaps.c.above, table.c.rank < gaps.c.below)
+        .order_by(table.c.rank)
+        .limit(1)
+        .lateral("within")
+    )
+    first = sa.select(sa.func.min(within.c.rank).label("rank")).select_from(gaps.join(within, sa.true()))
+    return first.cte("unknown").prefix_with("MATERIALIZED", dialect="postgresql")
+
+
+def _best(model: type[Claimable], lane: Lane, queue: Any, want: Any, unknown: sa.CTE) -> sa.Subquery:
+    """The first rows of each rank, rank by rank, up to the first unknown; lazily, so that no more are locked than are
+    taken."""
+    table, ready, key = table_of(model), model.ready(lane), key_columns(model)
+    ranks = (
+        sa.func.unnest(
+            sa.bindparam("p_ranks", type_=ARRAY(sa.SmallInteger)),
+            sa.bindparam("p_after", type_=ARRAY(TIMESTAMP(timezone=True))),
+        )
+        .table_valued(sa.column("rank", sa.SmallInteger), sa.column("after", TIMESTAMP(timezone=True)))
+        .render_derived(name="ranks")
+    )
+    begin = sa.func.coalesce(ranks.c.after, sa.literal_column("'-infinity'::timestamptz"))
+    of_rank = (
+        sa.select(*key, table.c.rank, table.c.alone, ready.label("ready"))
+        .where(table.c.queue == queue, is_waiting(model), ready >= begin, ready <= sa.func.now())
+        .order_by(ready, *key)
+        .limit(want)
+        .with_for_update(skip_locked=True)
+    )
+    if model.RANKED:
+        of_rank = of_rank.where(table.c.rank == ranks.c.rank)
+    first = of_rank.lateral("of_rank")
+    known = ranks.c.rank < sa.func.coalesce(sa.select(unknown.c.rank).scalar_subquery(), AFTER_ALL)
+    return sa.select(*first.c).select_from(ranks.join(first, sa.true())).where(known).subquery("best")
+
+
+def _together(model: type[Claimable], picked: sa.CTE) -> sa.CTE:
+    """A row that is to be alone is taken alone, and only when it is the first."""
+    order = (picked.c.rank, picked.c.ready, *(picked.c[column.name] for column in key_columns(model)))
+    ranked = sa.select(
+        *picked.c,
+        sa.func.row_number().over(order_by=order).label("place"),
+        sa.func.first_value(picked.c.alone).over(order_by=order).label("first_alone"),
+    ).subquery("ranked")
+    together = sa.or_(
+        sa.and_(ranked.c.first_alone, ranked.c.place == 1), sa.and_(~ranked.c.first_alone, ~ranked.c.alone)
+    )
+    return sa.select(*ranked.c).where(together).cte("chosen")

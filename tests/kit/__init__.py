@@ -1,0 +1,1 @@
+"""What tests are made of: servers, databases, clocks, faults, processes. No test is in here."""
