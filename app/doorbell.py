@@ -11,6 +11,9 @@ collapse, and while the broker is away the thread waits and nobody else does. Wh
 from __future__ import annotations
 
 import atexit
+
+# The broker's client imports it late, which fails once the interpreter is ending: and then the thread may still ring.
+import concurrent.futures.thread  # noqa: F401
 import logging
 import os
 import socket

@@ -60,7 +60,7 @@ def finish(executor: Executor, model: type[Claimable], pass_key: PassKey, keys: 
         statement = (
             sa.update(table_of(model))
             .where(among(model, keys), model.pass_key == pass_key, again)
-            .values(state=model.WAITING, pass_key=None, recovery_time=None, attempts=0, alone=False, **model.released())
+            .values(state=model.WAITING, pass_key=None, recovery_time=None, attempts=0, alone=False, **model.renewed())
             .returning(table_of(model))
         )
         kept = list(executor.execute(statement).all())

@@ -60,10 +60,11 @@ def time_out(executor: Executor, model: type[Claimable], rows: Sequence[Row[Any]
             values |= {"state": model.WAITING, "alone": True, "attempts": sa.func.greatest(model.attempts - 1, 0)}
         else:
             state = sa.case((model.exhausted(), model.PARKED), else_=model.WAITING)
-            wait = sa.literal(DELAY) * sa.func.power(2, sa.func.least(model.attempts, 10) - 1)
+            wait = DELAY.total_seconds() * sa.func.power(2, sa.func.least(model.attempts, 10) - 1)
+            seconds = sa.func.least(wait, DELAY_MOST.total_seconds())
             values |= {
                 "state": sa.cast(state, table_of(model).c.state.type),
-                "not_before": sa.func.now() + sa.func.least(wait, sa.literal(DELAY_MOST)),
+                "not_before": sa.func.now() + sa.func.make_interval(0, 0, 0, 0, 0, 0, seconds),
             }
         statement = (
             sa.update(table_of(model))

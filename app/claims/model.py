@@ -74,8 +74,14 @@ class Claimable:
 
     @classmethod
     def released(cls) -> dict[str, Any]:
-        """What else changes when a row goes back to waiting: the domain's merge rule."""
+        """What else changes when a row goes back to waiting, its work not done: the domain's merge rule."""
         return {}
+
+    @classmethod
+    def renewed(cls) -> dict[str, Any]:
+        """What else changes when its work is done and it was asked for again: what was asked for then is all that
+        counts now."""
+        return cls.released()
 
     @classmethod
     def exhausted(cls) -> sa.ColumnElement[bool]:

@@ -75,7 +75,8 @@ def claiming(model: type[Claimable], lane: Lane, size: int, under_limits: bool) 
             state=model.RUNNING,
             pass_key=sa.bindparam("p_pass_key", type_=sa.Uuid),
             recovery_time=sa.func.now() + sa.bindparam("p_lease", type_=sa.Interval),
-            attempts=table.c.attempts + 1,
+            # A job that is tried for ever must not stop the whole queue by an overflow.
+            attempts=sa.func.least(table.c.attempts, 32766) + 1,
             claimed_at=sa.func.now(),
             claimed_by=sa.bindparam("p_worker", type_=sa.Text),
         )
@@ -90,7 +91,7 @@ def claiming(model: type[Claimable], lane: Lane, size: int, under_limits: bool) 
             *claimed.c,
         )
         .select_from(unknown.outerjoin(settings, sa.true()).outerjoin(claimed, sa.true()))
-        .order_by(claimed.c.rank, claimed.c.ready, *(claimed.c[column.name] for column in key_columns(model)))
+        .order_by(*_order(model, claimed))
     )
 
 
@@ -144,9 +145,15 @@ def _best(model: type[Claimable], lane: Lane, queue: Any, want: Any, unknown: sa
     return sa.select(*first.c).select_from(ranks.join(first, sa.true())).where(known).subquery("best")
 
 
+def _order(model: type[Claimable], rows: sa.CTE) -> list[sa.ColumnElement[Any]]:
+    """Best first."""
+    ranked = [rows.c.rank] if model.RANKED else []
+    return [*ranked, rows.c.ready, *(rows.c[column.name] for column in key_columns(model))]
+
+
 def _together(model: type[Claimable], picked: sa.CTE) -> sa.CTE:
     """A row that is to be alone is taken alone, and only when it is the first."""
-    order = (picked.c.rank, picked.c.ready, *(picked.c[column.name] for column in key_columns(model)))
+    order = _order(model, picked)
     ranked = sa.select(
         *picked.c,
         sa.func.row_number().over(order_by=order).label("place"),

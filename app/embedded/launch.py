@@ -1,4 +1,4 @@
-"""Becomes one server: `python -I -S launch.py OWNER SIGNAL UID GID COMMAND…`.
+"""Becomes one server or service: `python -I -S launch.py OWNER SIGNAL UID GID bare|given COMMAND…`.
 
 A program of its own, because the alternative, `preexec_fn`, runs Python between fork and exec in a process that has
 threads. It imports nothing of Tidemill: the account it changes to may not be able to read it.
@@ -13,7 +13,7 @@ import sys
 PR_SET_PDEATHSIG = 1
 
 
-def main(owner: str, death_signal: str, uid: str, gid: str, *command: str) -> None:
+def main(owner: str, death_signal: str, uid: str, gid: str, environment: str, *command: str) -> None:
     if int(uid) != os.geteuid():
         os.setgroups([])
         os.setgid(int(gid))
@@ -24,7 +24,8 @@ def main(owner: str, death_signal: str, uid: str, gid: str, *command: str) -> No
     if os.getppid() != int(owner):
         sys.exit("the owner died before the server was started")
     # The servers read PG* and LC_*; nothing the owner has in its environment is meant for them.
-    os.execve(command[0], command, {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"})  # noqa: S606 - no shell wanted
+    bare = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
+    os.execve(command[0], command, bare if environment == "bare" else os.environ)  # noqa: S606 - no shell wanted
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import cache
@@ -93,13 +93,17 @@ def spawn(
     log: IO[bytes],
     account: Account,
     death_signal: signal.Signals,
+    env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Starts `command` under `account`; it gets `death_signal` if this process dies, and no Ctrl-C of its terminal."""
-    arguments = [str(part) for part in (os.getpid(), int(death_signal), *account, *command)]
+    """Starts `command` under `account`; it gets `death_signal` if this process dies, and no Ctrl-C of its terminal.
+    Without `env` it gets no environment of ours."""
+    keep = "bare" if env is None else "given"
+    arguments = [str(part) for part in (os.getpid(), int(death_signal), *account, keep, *command)]
     return _launcher(os.getpid()).run(
         lambda: subprocess.Popen(  # noqa: S603 - our own program and arguments
             [sys.executable, "-I", "-S", str(LAUNCH), *arguments],
             cwd=cwd,
+            env=env,
             stdin=stdin,
             stdout=log,
             stderr=log,

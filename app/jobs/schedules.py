@@ -113,11 +113,10 @@ def write_declared(session: Session) -> int:
 def write(session: Session, entry: Declared) -> None:
     table = entry.timetable
     now = session.execute(sa.select(sa.func.now())).scalar_one()
-    json = postgresql.JSON
     values = {
         **entry.values,
-        "args": sa.cast(entry.values["args"], json),
-        "kwargs": sa.cast(entry.values["kwargs"], json),
+        "args": _as_json(entry.values["args"]),
+        "kwargs": _as_json(entry.values["kwargs"]),
         "cron": table.cron,
         "every": table.every,
         "tz": table.tz,
@@ -131,6 +130,11 @@ def write(session: Session, entry: Declared) -> None:
     # Declared again as it was, it keeps its slot: a restart neither fires nor skips one.
     next_at = sa.case((same, PeriodicJob.next_at), else_=insert.excluded.next_at)
     session.execute(insert.on_conflict_do_update(index_elements=["name"], set_={**values, "next_at": next_at}))
+
+
+def _as_json(text: str) -> Any:
+    """What is text to us is JSON to the database; a plain cast would make a JSON string of it."""
+    return sa.cast(sa.literal(text, sa.Text), postgresql.JSON)
 
 
 def run_once(limit: int = 100) -> Report:

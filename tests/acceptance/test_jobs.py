@@ -40,9 +40,7 @@ def test_jobs_run_on_every_postgres(any_database_url: str, broker_url: str, proc
         assert rows.outcomes(session, kept) == [Outcome.RETRIED, Outcome.RETRIED, Outcome.DONE]
 
 
-def test_a_worker_alone_finds_what_nobody_rang_for(
-    env: dict[str, str], processes: Processes, session: Session
-) -> None:
+def test_a_worker_alone_finds_what_nobody_rang_for(env: dict[str, str], processes: Processes, session: Session) -> None:
     """J4, J10: no beat, no scheduler, no bell: SQL from another program."""
     worker = processes.celery_worker(env)
     wait_until(lambda: rows.known(session, "tests.kit.tasks.record"))

@@ -66,6 +66,11 @@ class Process:
         self._signal(signal.SIGKILL)
         self._process.wait(10)
 
+    @staticmethod
+    def kill_one(pid: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
     def stop(self) -> None:
         self._signal(signal.SIGSTOP)
 

@@ -151,3 +151,21 @@ def stubborn(seconds: float, value: Any = "") -> None:
             pause(seconds)
         except Stopped:
             pause(seconds)
+
+
+@shared_task
+def stand_still(seconds: float) -> None:
+    """Touches no database."""
+    pause(seconds)
+
+
+@shared_task
+def steal_then_commit(value: Any = "") -> None:
+    """Another claim takes the job while it works."""
+    with transaction() as session:
+        session.execute(
+            sa.text("UPDATE tidemill.job SET pass_key = gen_random_uuid() WHERE id = :id"), {"id": this_job().id}
+        )
+    with this_job().transaction() as session:
+        row = {"task": "steal", "value": str(value), "job_id": this_job().id, "attempt": 1, "pid": os.getpid()}
+        session.execute(_BEGUN, row)

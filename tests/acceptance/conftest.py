@@ -1,0 +1,12 @@
+"""The fixtures of pytest-celery, over local processes."""
+
+from __future__ import annotations
+
+from tests.kit.containers import (
+    celery_backend_cluster,
+    celery_broker_cluster,
+    celery_setup_app,
+    celery_worker_cluster,
+)
+
+__all__ = ["celery_backend_cluster", "celery_broker_cluster", "celery_setup_app", "celery_worker_cluster"]
