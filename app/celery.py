@@ -11,12 +11,13 @@ from click import ClickException, Option
 from app import doorbell
 from app.alarm import alarm
 from app.db import become_worker_child
+from app.doorbell import GENERIC
 from app.errors import SettingsError
 from app.jobs import schedules
 from app.registration import mix_in, queues_of
 from app.settings import settings
 from app.stopping import stopping
-from app.tasks import GENERIC, Ticketed
+from app.tasks import Ticketed
 from app.worker import Service
 
 app = Celery("tidemill", task_cls=Ticketed)

@@ -7,11 +7,11 @@ from typing import Any
 
 from celery import shared_task
 
+from app.doorbell import GENERIC
 from app.duties import duties
 from app.errors import Unavailable
 from app.passes import task_name
 from app.registry import Pass, registry
-from app.tasks import GENERIC
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,10 @@ from app import workers
 from app.claims import Lane, distinct_prefix
 from app.claims.model import built_once, is_running, is_waiting, table_of
 from app.db import transaction
-from app.doorbell import Bell, Publisher
+from app.doorbell import GENERIC, Bell, Publisher
 from app.limits import Queue
 from app.registry import Waiting, registry
 
-GENERIC = "tidemill.work"
 #: Ready rows that one ticket is rung for.
 ROWS_A_TICKET = 50
 UNLIMITED = 1_000_000

@@ -41,7 +41,8 @@ TAKE = 500
 #: More names than this are dropped: dispatch finds their rows.
 MOST_NAMES = 1000
 PAUSE_SECONDS, PAUSE_MOST_SECONDS = 0.5, 5.0
-CONTROL_TASK = "tidemill.ticket"
+#: The name of a ticket where no task of a user gives it one.
+GENERIC = "tidemill.work"
 
 # The broker may be frozen rather than down: a publish without these hangs for 40 s.
 TRANSPORT = {

@@ -11,8 +11,10 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -47,21 +49,21 @@ class Duties:
             raise
         return False
 
-    def release(self, name: str) -> None:
-        if name in self._held and self._connection is not None:
-            self._held.discard(name)
-            self._connection.execute(sa.select(sa.func.pg_advisory_unlock(NAMESPACE, _number(name))))
-
     @contextmanager
     def only_one(self, name: str) -> Iterator[bool]:
-        """For a pass that is asked for from outside: whether nobody else makes it now."""
-        mine = self.hold(name)
-        try:
-            yield mine
-        finally:
-            if mine:
-                with suppress(SQLAlchemyError, DatabaseError):
-                    self.release(name)
+        """For a pass that is asked for from outside: whether nobody else makes it now.
+
+        On a connection from the pool, which replaces one that the server has ended meanwhile for its idleness.
+        """
+        key = (NAMESPACE, _number(name))
+        with self._new_connection() as connection:
+            mine = bool(connection.execute(sa.select(sa.func.pg_try_advisory_lock(*key))).scalar_one())
+            try:
+                yield mine
+            finally:
+                if mine:
+                    with suppress(SQLAlchemyError, DatabaseError):
+                        connection.execute(sa.select(sa.func.pg_advisory_unlock(*key)))
 
     def drop(self) -> None:
         """Gives up all duties, with the connection."""
@@ -76,14 +78,22 @@ class Duties:
         if self._pid != os.getpid():
             self._engine = self._connection = None
             self._held, self._pid = set(), os.getpid()
-        if self._engine is None:
-            self._engine = new_engine(settings().resolved_database_url(), pool_size=1, name="tidemill-duties")
         if self._connection is None:
-            connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            timeout = sa.func.set_config("idle_session_timeout", f"{FROZEN_SECONDS}s", False)
-            connection.execute(sa.select(timeout))
-            self._connection = connection
+            self._connection = self._new_connection()
         return self._connection
+
+    def _new_connection(self) -> Connection:
+        if self._engine is None or self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._engine = new_engine(settings().resolved_database_url(), pool_size=1, name="tidemill-duties")
+            event.listen(self._engine, "connect", _end_when_frozen)
+        return self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+
+
+def _end_when_frozen(connection: Any, _record: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('idle_session_timeout', %s, false)", (f"{FROZEN_SECONDS}s",))
+    connection.commit()
 
 
 def _number(name: str) -> int:

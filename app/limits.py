@@ -141,8 +141,8 @@ def configure(
         # A new rate begins with one call, not with what the old one had saved up or owed.
         values |= {"tokens": 1.0, "refilled_at": sa.func.clock_timestamp()}
     if burst is not UNCHANGED:
-        if burst is not None and burst < 1:
-            raise BadRequest(f"burst={burst} must be 1 or more")
+        if burst is not None and not 1 <= burst <= 1e9:
+            raise BadRequest(f"burst={burst} must be 1 or more, and at most a thousand million")
         values["burst"] = burst or 1.0
     insert = postgresql.insert(Queue).values(name=queue, **values)
     if values:

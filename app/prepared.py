@@ -28,6 +28,8 @@ OLD_SECONDS = 60.0
 SLOW_SECONDS, SLOW_AGE_SECONDS = 0.005, 0.5
 #: invalid_sql_statement_name, duplicate_prepared_statement
 _VANISHED = ("26000", "42P05")
+#: feature_not_supported: a migration has changed what the statement returns.
+_OUTDATED = "0A000"
 _DIALECT = postgresql.dialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
 
 
@@ -62,10 +64,14 @@ class Prepared:
                 made[self.name] = begun
             result = connection.execute(self._execute, {**self._fixed, **parameters})
         except DBAPIError as error:
-            if getattr(error.orig, "pgcode", None) not in _VANISHED:
+            code = getattr(error.orig, "pgcode", None)
+            if code == _OUTDATED:
+                self._forget(connection, made)
+            elif code in _VANISHED:
+                log.warning("prepared statements do not last here (a pooler?): they are not used any more")
+                Prepared.usable = False
+            else:
                 raise
-            log.warning("prepared statements do not outlive a statement here (a pooler?): they are not used any more")
-            Prepared.usable = False
             return connection.execute(self._statement, parameters)
         ended = time.monotonic()
         if ended - begun > SLOW_SECONDS and ended - made[self.name] > SLOW_AGE_SECONDS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from celery import Celery
@@ -13,6 +14,7 @@ from app.jobs.known import Known
 from app.passes import CONTROL
 from app.tasks import Ticketed
 
+log = logging.getLogger(__name__)
 _OWN = ("celery.", "tidemill.")
 
 
@@ -35,6 +37,9 @@ def queues_of(app: Celery[Any]) -> list[str]:
 def write(app: Celery[Any]) -> tuple[int, int]:
     """Tells the database the known tasks and the declared periodic jobs; how many of each."""
     schedules.loading(False)
+    for name, task in user_tasks(app).items():
+        if task.rate_limit:
+            log.warning("%s: rate_limit=%r does not hold for durable jobs: limit its queue", name, task.rate_limit)
     tasks = [Known(name, queue_of(task, {}), attempts_of(task)) for name, task in user_tasks(app).items()]
     with transaction() as session:
         return known.register(session, tasks), schedules.write_declared(session)

@@ -14,6 +14,7 @@ from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from app.clock import duration
 from app.errors import SettingsError
@@ -62,6 +63,10 @@ def _database_url(value: str) -> str:
     scheme, found, rest = value.strip().partition("://")
     if not found or scheme not in ("postgres", "postgresql", "postgresql+psycopg2"):
         raise ValueError("it must begin with postgresql://")
+    try:
+        _ = urlsplit(value.strip()).port
+    except ValueError:
+        raise ValueError("its port is not a number; in a password, / : @ are written as %2F %3A %40") from None
     return f"postgresql+psycopg2://{rest}"
 
 

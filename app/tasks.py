@@ -23,6 +23,7 @@ from sqlalchemy.engine import Row
 from app import doorbell, faults
 from app.alarm import ClaimIsLost, HandBack, OutOfTime, alarm
 from app.db import remaining_time
+from app.doorbell import GENERIC
 from app.errors import NotJson, Unavailable, Unsupported
 from app.jobs import payload
 from app.jobs.batches import Call, size_of
@@ -35,7 +36,8 @@ from app.stopping import stopping
 
 log = logging.getLogger(__name__)
 
-GENERIC = "tidemill.work"
+_BATCH = "tidemill_batch"
+AWAY_DELAY = timedelta(seconds=1)
 UNKNOWN_TASK_DELAY = timedelta(seconds=60)
 LIMIT_DELAY = timedelta(seconds=1)
 
@@ -52,7 +54,8 @@ class Ticketed(Task):  # type: ignore[type-arg]
         ticket = getattr(request, doorbell.TICKET, None)
         if ticket is None:
             return self.run(*args, **kwargs)
-        return serve(self.app, ticket, str(request.hostname))
+        queue = (request.delivery_info or {}).get("routing_key")
+        return serve(self.app, queue, ticket, str(request.hostname))
 
     def retry(
         self,
@@ -66,6 +69,8 @@ class Ticketed(Task):  # type: ignore[type-arg]
         **options: Any,
     ) -> Any:
         """For a job: gives it back. Nothing is sent; the row says when it is tried again."""
+        if getattr(self.request, _BATCH, False):
+            raise exc or Unsupported(f"{self.name}: a batch is tried again call by call: raise what went wrong")
         job = running_job()
         if job is None or self.request.called_directly or self.request.is_eager:
             return super().retry(args, kwargs, exc, throw, eta, countdown, max_retries, **options)
@@ -113,7 +118,7 @@ class CeleryCalls:
         return size_of(getattr(task, "run", None))
 
     def call(self, job: ThisJob, row: Row[Any]) -> Done | Failure:
-        outcome, result = self._call(job, row.task, row.args, row.kwargs, row.attempts)
+        outcome, result = self._call(job, row.task, row.args, row.kwargs, {}, row.attempts)
         if isinstance(outcome, Failure):
             return outcome
         return Done(row.id, job.started, self._kept(row.task, result))
@@ -124,16 +129,42 @@ class CeleryCalls:
         calls = [
             Call(row.id, row.args, row.kwargs, row.attempts, ThisJob(row, row.pass_key).idempotency_key) for row in rows
         ]
-        outcome, _ = self._call(first, task, [calls], {}, min(row.attempts for row in rows))
+        outcome, _ = self._call(first, task, [calls], {}, {_BATCH: True}, min(row.attempts for row in rows))
         return outcome
 
-    def _call(self, job: ThisJob, name: str, args: Any, kwargs: Any, attempt: int) -> tuple[Failure | None, Any]:
+    def _call(
+        self, job: ThisJob, name: str, args: Any, kwargs: Any, more: dict[str, Any], attempt: int
+    ) -> tuple[Failure | None, Any]:
         task = self.app.tasks.get(name)
         if task is None:
             log.error("no task named %s is registered here: job %s waits for a worker that knows it", name, job.id)
             text = f"no task named {name} is registered on {self.hostname}"
             return Failure(text, again=UNKNOWN_TASK_DELAY, outcome=None, uncharged=True), None
-        request = {
+        limits = _Limits(task)
+        job.restart_limits = limits.start
+        limits.start()
+        token = remaining_time.set(limits.remaining) if limits.hard else None
+        request = self._request(job, attempt) | more
+        try:
+            with alarm.guarding():
+                traced = self._tracer(name)(request["id"], args, kwargs, request)
+            outcome = _outcome(traced.info, traced.retval)
+            # The database ends a query at the limit, and the error that this raises may come before the alarm.
+            return (limits.failure(task, attempt), None) if outcome[0] and limits.over() else outcome
+        except OutOfTime:
+            return limits.failure(task, attempt), None
+        except HandBack as stop:
+            return Failure(str(stop), again=timedelta(0), outcome=Outcome.INTERRUPTED, uncharged=True), None
+        except ClaimIsLost as lost:
+            return Failure(f"claim lost: {lost}", again=timedelta(0), outcome=Outcome.LOST), None
+        finally:
+            limits.clear()
+            if token is not None:
+                remaining_time.reset(token)
+
+    def _request(self, job: ThisJob, attempt: int) -> dict[str, Any]:
+        """What the task sees as `self.request`."""
+        return {
             "id": str(job.id),
             "root_id": str(job.id),
             "retries": attempt - 1,
@@ -142,32 +173,6 @@ class CeleryCalls:
             "ignore_result": True,
             "headers": {"idempotency_key": job.idempotency_key},
         }
-        limits = _Limits(task)
-        job.restart_limits = limits.start
-        limits.start()
-        token = remaining_time.set(limits.remaining) if limits.hard else None
-        try:
-            with alarm.guarding():
-                traced = self._tracer(name)(request["id"], args, kwargs, request)
-        except OutOfTime:
-            tries = task.max_retries is None or attempt <= task.max_retries
-            text = f"over its time limit of {limits.hard:g} s"
-            return Failure(
-                text,
-                again=LIMIT_DELAY * 2 ** min(attempt, 8) if tries else None,
-                outcome=Outcome.RETRIED if tries else Outcome.FAILED,
-            ), None
-        except HandBack:
-            return Failure(
-                "the worker was stopped", again=timedelta(0), outcome=Outcome.INTERRUPTED, uncharged=True
-            ), None
-        except ClaimIsLost as lost:
-            return Failure(f"claim lost: {lost}", again=timedelta(0), outcome=Outcome.LOST), None
-        finally:
-            limits.clear()
-            if token is not None:
-                remaining_time.reset(token)
-        return _outcome(traced.info, traced.retval)
 
     def _kept(self, name: str, result: Any) -> str | None:
         if result is None or self.app.tasks[name].ignore_result:
@@ -199,6 +204,16 @@ class _Limits:
     def remaining(self) -> float:
         return self._end - time.monotonic()
 
+    def over(self) -> bool:
+        return bool(self.hard) and self.remaining() <= 0
+
+    def failure(self, task: Any, attempt: int) -> Failure:
+        """Like a lost worker: an attempt, and another one if there is one left."""
+        text = f"over its time limit of {self.hard:g} s"
+        if task.max_retries is not None and attempt > task.max_retries:
+            return Failure(text)
+        return Failure(text, again=LIMIT_DELAY * 2 ** min(attempt, 8), outcome=Outcome.RETRIED)
+
     def clear(self) -> None:
         alarm.clear("soft")
         alarm.clear("hard")
@@ -219,6 +234,9 @@ def _outcome(info: Any, returned: Any) -> tuple[Failure | None, Any]:
         return Failure(_told(cause), _trace(returned), again, Outcome.RETRIED, changes=changes), None
     if info.state == states.REJECTED and getattr(error, "requeue", False):
         return Failure(_told(error), again=timedelta(seconds=1), outcome=Outcome.RETRIED), None
+    if isinstance(error, Unavailable):
+        # Nobody's fault here, and no reason to count: without the database nothing else ends either.
+        return Failure(_told(error), again=AWAY_DELAY, outcome=Outcome.RETRIED, uncharged=True), None
     return Failure(_told(error), _trace(returned)), None
 
 
@@ -233,23 +251,28 @@ def _trace(einfo: Any) -> str | None:
 _runner: tuple[int, Runner] | None = None
 
 
-def serve(app: Celery[Any], ticket: dict[str, Any], hostname: str) -> str:
-    """Works off what the ticket says. A ticket holds no authority: whatever it says, the claim decides."""
-    global _runner
+def serve(app: Celery[Any], queue: str | None, ticket: Any, hostname: str) -> str:
+    """Works off the queue that a ticket came by. A ticket holds no authority: whatever it says, the claim decides."""
     faults.reach("ticket.received")
-    queue, take = ticket.get("queue"), ticket.get("take")
-    if not isinstance(queue, str) or not isinstance(take, int) or take < 1:
-        log.error("a ticket that makes no sense was dropped: %r", ticket)
+    take = ticket.get("take") if isinstance(ticket, dict) else None
+    if type(take) is not int or take < 1 or not queue or ticket.get("queue") != queue:
+        log.error("a ticket that makes no sense was dropped: %.200r", ticket)
         return "nonsense"
-    if _runner is None or _runner[0] != os.getpid():
-        alarm.install()
-        worker = f"{hostname}/{os.getpid()}"
-        _runner = (os.getpid(), Runner(CeleryCalls(app, hostname), worker, settings().lease, stopping.is_set))
     try:
-        ran, more = _runner[1].serve(queue, min(take, doorbell.TAKE))
+        ran, more = _this_runner(app, hostname).serve(queue, min(take, doorbell.TAKE))
     except Unavailable as error:
         log.warning("ticket for %s dropped, its work is found again: %s", queue, error)
         return "database away"
     if more and not stopping.is_set():
         doorbell.ring(queue, GENERIC)
     return f"{ran} jobs"
+
+
+def _this_runner(app: Celery[Any], hostname: str) -> Runner:
+    """That of this process: what a parent has learned of the queue is worthless after a fork."""
+    global _runner
+    if _runner is None or _runner[0] != os.getpid():
+        alarm.install()
+        worker = f"{hostname}/{os.getpid()}"
+        _runner = (os.getpid(), Runner(CeleryCalls(app, hostname), worker, settings().lease, stopping.is_set))
+    return _runner[1]

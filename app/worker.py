@@ -15,20 +15,24 @@ from typing import Any
 
 import sqlalchemy as sa
 from celery import bootsteps, signals
+from click import ClickException
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from app import db, dispatch, registration, workers
+from app import claims, db, dispatch, registration, workers
 from app.claims.model import is_running
 from app.db import autocommit
 from app.doorbell import Publisher
 from app.errors import DatabaseError, NotMigrated
 from app.jobs.model import Job
+from app.registry import registry
 from app.settings import settings
 from app.stopping import stopping
 
 log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 0.5
+POOLS = ("celery.concurrency.prefork", "celery.concurrency.solo")
 
 
 class Service(bootsteps.StartStopStep):
@@ -38,10 +42,13 @@ class Service(bootsteps.StartStopStep):
 
     def __init__(self, parent: Any, drain: bool = False, **options: Any) -> None:  # noqa: FBT001
         super().__init__(parent, **options)
+        if parent.pool_cls.__module__ not in POOLS:
+            raise ClickException("Tidemill runs on the prefork pool, which alone can stop a task: leave out -P")
         self.drain = drain
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._written = False
+        self._alive: set[int] = set()
 
     def start(self, parent: Any) -> None:
         stopping.clear()
@@ -64,6 +71,7 @@ class Service(bootsteps.StartStopStep):
                     self._written = True
                 with autocommit() as connection:
                     workers.beat(connection, worker.hostname, queues, worker.concurrency, os.getpid())
+                    self._mourn(connection, worker)
                 if not stopping.is_set():
                     publisher = publisher or Publisher()
                     report = dispatch.run_once(queues=queues, publisher=publisher)
@@ -75,9 +83,20 @@ class Service(bootsteps.StartStopStep):
                 log.error("%s", error)
             except (SQLAlchemyError, DatabaseError) as error:
                 log.warning("cannot report to the database: %s", error)
+            except Exception:
+                # The worker lives on without its reports; they must not end for good because one went wrong.
+                log.exception("the report of this worker failed")
             # Workers that were started together must not poll together.
             self._over.wait(DRAIN_SECONDS if self.drain else workers.BEAT_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311
         self._leave(worker)
+
+    def _mourn(self, connection: Connection, worker: Any) -> None:
+        """Nobody knows better than its parent that a child is dead: what it held is put back with the next sweep,
+        without waiting for the end of its lease."""
+        alive = set(_children(worker.pool))
+        dead, self._alive = self._alive - alive, alive
+        for table in registry.waiting if dead else ():
+            claims.orphan(connection, table.model, [f"{worker.hostname}/{pid}" for pid in dead])
 
     def _busy(self, hostname: str) -> bool:
         running = sa.select(Job.id).where(is_running(Job), Job.claimed_by.startswith(hostname + "/", autoescape=True))

@@ -89,11 +89,11 @@ def using(monkeypatch: pytest.MonkeyPatch, url: str) -> Iterator[str]:
 @pytest.fixture
 def database_url(servers: OwnServers, databases: Databases, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A fresh migrated database, which is that of this process until the end of the test."""
-    url = databases.clone()
+    url = databases.lend()
     with using(monkeypatch, url):
         yield url
     kit_servers.in_order(servers)
-    databases.drop(url)
+    databases.give_back(url)
 
 
 @pytest.fixture

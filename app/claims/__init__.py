@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from app.claims.cursor import Cursor
 from app.claims.hold import extend, finish, finishing, give_back, park
-from app.claims.lost import overdue, time_out
+from app.claims.lost import orphan, overdue, time_out
 from app.claims.model import (
     Claimable,
     Executor,
@@ -51,6 +51,7 @@ __all__ = [
     "give_back",
     "key_columns",
     "key_of",
+    "orphan",
     "overdue",
     "park",
     "take",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Row
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.engine import CursorResult, Row
 
 from app.claims.model import Claimable, Executor, Key, among, distinct_prefix, is_running, key_columns, key_of, table_of
 
@@ -45,6 +46,17 @@ def overdue(executor: Executor, model: type[Claimable], limit: int, lease: timed
         sa.select(late, in_batch.label("in_batch")).select_from(sa.join(queues, late, sa.true())).where(up).limit(limit)
     )
     return list(executor.execute(statement).all())
+
+
+def orphan(executor: Executor, model: type[Claimable], workers: Sequence[str]) -> int:
+    """Claims of workers that are known to be dead need not wait for the end of their lease."""
+    holder = sa.any_(sa.cast(list(workers), ARRAY(sa.Text)))
+    statement = (
+        sa.update(table_of(model))
+        .where(is_running(model), model.claimed_by == holder, model.recovery_time > sa.func.now())
+        .values(recovery_time=sa.func.now())
+    )
+    return cast(CursorResult[Any], executor.execute(statement)).rowcount
 
 
 def time_out(executor: Executor, model: type[Claimable], rows: Sequence[Row[Any]]) -> dict[Key, str]:

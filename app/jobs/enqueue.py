@@ -9,9 +9,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -76,9 +77,11 @@ def enqueue(
     max_attempts: int | None = None,
 ) -> JobId:
     """Puts a job in, with the commit of `session` or, without one, in a transaction of its own. Returns its id."""
-    row = _row(signature, queue, key, eta, priority, expires, max_attempts)
+    wish = _Wish.of(queue, key, eta, priority, expires, max_attempts)
+    facts = wish.facts(signature)
+    row = wish.row(signature, facts)
     with joined(_checked(session)) as tx:
-        return _insert(tx, row)
+        return _insert(tx, row, facts.ticket)
 
 
 def enqueue_many(
@@ -91,9 +94,21 @@ def enqueue_many(
     expires: Moment = None,
 ) -> list[JobId]:
     """Puts many jobs in with one statement for each thousand; ids in order. They have no key."""
-    rows = [_row(signature, queue, None, eta, priority, expires, None) for signature in signatures]
+    wish = _Wish.of(queue, None, eta, priority, expires, None)
+    known: dict[str, _Facts] = {}
+    rows, bells = [], {}
+    for signature in signatures:
+        name = getattr(signature, "task", "")
+        if (facts := known.get(name)) is None:
+            facts = known[name] = wish.facts(signature)
+        row = wish.row(signature, facts)
+        rows.append(row)
+        bells[row["queue"]] = facts.ticket
     with joined(_checked(session)) as tx:
-        return _insert_many(tx, rows)
+        ids = _insert_many(tx, rows)
+        for name, ticket in bells.items():
+            _ring_after_commit(tx, name, ticket)
+        return ids
 
 
 def _checked(session: Session | None) -> Session | None:
@@ -105,47 +120,79 @@ def _checked(session: Session | None) -> Session | None:
     return session
 
 
-def _row(
-    signature: Signature,
-    queue: str | None,
-    key: str | None,
-    eta: Moment,
-    priority: int | None,
-    expires: Moment,
-    max_attempts: int | None,
-) -> dict[str, Any]:
-    task = task_of(signature)
-    options = signature.options
-    if options:
-        for option, instead in _REFUSED.items():
-            if options.get(option):
-                raise Unsupported(f"{task.name}: a durable job cannot have {option}: {instead}")
-    args, kwargs = payload.arguments(task.name, signature.args, signature.kwargs)
-    due_at, delay = payload.moment("eta", eta)
-    expires_at, lifetime = payload.moment("expires", expires)
-    if priority is None:
-        priority = options.get("priority") or 0
-    return {
-        "queue": payload.name("queue", queue) if queue is not None else queue_of(task, options),
-        "task": task.name,
-        "args": args,
-        "kwargs": kwargs,
-        "key": None if key is None else payload.name("key", key),
-        "rank": payload.rank_of(priority),
-        "max_attempts": attempts_of(task, max_attempts),
-        "due_at": due_at,
-        "delay": delay,
-        "expires_at": expires_at,
-        "lifetime": lifetime,
-    }
+class _Facts(NamedTuple):
+    """What a call needs to know of a task; found once for many calls of it."""
+
+    name: str
+    queue: str
+    max_attempts: int
+    ticket: str
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What is the same for all jobs of one call of `enqueue` or `enqueue_many`."""
+
+    queue: str | None
+    key: str | None
+    rank: int | None
+    max_attempts: int | None
+    times: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        queue: str | None,
+        key: str | None,
+        eta: Moment,
+        priority: int | None,
+        expires: Moment,
+        max_attempts: int | None,
+    ) -> _Wish:
+        due_at, delay = payload.moment("eta", eta)
+        expires_at, lifetime = payload.moment("expires", expires)
+        return cls(
+            None if queue is None else payload.name("queue", queue),
+            None if key is None else payload.name("key", key),
+            None if priority is None else payload.rank_of(priority),
+            max_attempts,
+            {"due_at": due_at, "delay": delay, "expires_at": expires_at, "lifetime": lifetime},
+        )
+
+    def facts(self, signature: Signature) -> _Facts:
+        task = task_of(signature)
+        return _Facts(task.name, queue_of(task, {}), attempts_of(task, self.max_attempts), ticket_name(task))
+
+    def row(self, signature: Signature, facts: _Facts) -> dict[str, Any]:
+        options = signature.options
+        queue, rank = self.queue, self.rank
+        if options:
+            _refuse(facts.name, options)
+            queue = queue or (options.get("queue") and payload.name("queue", str(options["queue"])))
+            rank = payload.rank_of(options.get("priority") or 0) if rank is None else rank
+        args, kwargs = payload.arguments(facts.name, signature.args, signature.kwargs)
+        return {
+            "queue": queue or facts.queue,
+            "task": facts.name,
+            "args": args,
+            "kwargs": kwargs,
+            "key": self.key,
+            "rank": rank or 0,
+            "max_attempts": facts.max_attempts,
+            **self.times,
+        }
+
+
+def _refuse(task: str, options: Mapping[str, Any]) -> None:
+    for option, instead in _REFUSED.items():
+        if options.get(option):
+            raise Unsupported(f"{task}: a durable job cannot have {option}: {instead}")
 
 
 def task_of(signature: Signature) -> Any:
     """The registered task, which knows its queue and how often it may be tried."""
-    if not hasattr(signature, "task") or not hasattr(signature, "args"):
+    if not isinstance(signature, dict) or not hasattr(signature, "options"):
         raise BadRequest(f"{signature!r} is not a Celery signature: write send_mail.s(…)")
-    if type(signature).__name__ not in ("Signature", "_Signature") and "type" not in dir(signature):
-        raise Unsupported(f"{signature!r} cannot be a job")
     if getattr(signature, "subtask_type", None) is not None:
         raise Unsupported(f"a {signature.subtask_type} cannot be a job: enqueue its tasks one by one")  # type: ignore[attr-defined]
     try:
@@ -171,16 +218,21 @@ def attempts_of(task: _Task, asked: int | None = None) -> int:
     return asked
 
 
-def _insert(session: Session, row: dict[str, Any]) -> JobId:
+def ticket_name(task: Any) -> str:
+    """The task's own, which is what Flower shows; but Celery would hold back tickets of a task with a `rate_limit`."""
+    return doorbell.GENERIC if getattr(task, "rate_limit", None) else str(task.name)
+
+
+def _insert(session: Session, row: dict[str, Any], ticket: str) -> JobId:
     job_id = session.execute(_one(), row).scalar_one()
-    _ring_after_commit(session, row["queue"], row["task"])
+    _ring_after_commit(session, row["queue"], ticket)
     return JobId(job_id)
 
 
 def insert_rows(session: Session, rows: list[dict[str, Any]]) -> None:
     """For jobs whose words were checked when they were first given."""
     for row in rows:
-        _insert(session, row)
+        _insert(session, row, doorbell.GENERIC)
 
 
 def _insert_many(session: Session, rows: list[dict[str, Any]], size: int = 1000) -> list[JobId]:
@@ -190,8 +242,6 @@ def _insert_many(session: Session, rows: list[dict[str, Any]], size: int = 1000)
         columns = {name: [row[name] for row in part] for name in _MANY}
         times = {name: part[0][name] for name in ("due_at", "delay", "expires_at", "lifetime")}
         ids += session.execute(_many(), {**columns, **times}).scalars()
-    for queue, task in {(row["queue"], row["task"]) for row in rows}:
-        _ring_after_commit(session, queue, task)
     return ids
 
 
@@ -278,32 +328,29 @@ def _many() -> Any:
 _BELLS = "tidemill.bells"
 
 
-def _ring_after_commit(session: Session, queue: str, task: str) -> None:
-    bells = session.info.get(_BELLS)
-    if bells is None:
-        bells = session.info[_BELLS] = {}
-        event.listen(session, "before_commit", _before_commit)
-        event.listen(session, "after_commit", _after_commit)
-        event.listen(session, "after_rollback", _after_rollback)
-    bells[queue] = task
+def _ring_after_commit(session: Session, queue: str, ticket: str) -> None:
+    session.info.setdefault(_BELLS, {})[queue] = ticket
 
 
+# Of every session of the program: listening to each one that enqueues would cost more than enqueueing.
+@event.listens_for(Session, "before_commit")
 def _before_commit(session: Session) -> None:
     if session.info.get(_BELLS):
         faults.reach("enqueue.before_commit")
 
 
+@event.listens_for(Session, "after_commit")
 def _after_commit(session: Session) -> None:
+    bells: dict[str, str] | None = session.info.get(_BELLS)
     # Releasing a savepoint comes here too, and commits nothing.
-    if session.in_nested_transaction():
+    if not bells or session.in_nested_transaction():
         return
-    bells: dict[str, str] = session.info.get(_BELLS) or {}
-    if bells:
-        faults.reach("enqueue.committed")
+    faults.reach("enqueue.committed")
     while bells:
         doorbell.ring(*bells.popitem())
 
 
+@event.listens_for(Session, "after_rollback")
 def _after_rollback(session: Session) -> None:
-    if not session.in_nested_transaction():
-        (session.info.get(_BELLS) or {}).clear()
+    if (bells := session.info.get(_BELLS)) and not session.in_nested_transaction():
+        bells.clear()

@@ -102,7 +102,7 @@ def retry(job_id: int, *, session: Session | None = None) -> None:
             )
             .execution_options(synchronize_session=False)
         )
-    doorbell.ring(job.queue, job.task)
+    doorbell.ring(job.queue, doorbell.GENERIC)
 
 
 def rerun(log_ids: Sequence[int], *, session: Session | None = None) -> list[JobId]:
@@ -116,8 +116,8 @@ def rerun(log_ids: Sequence[int], *, session: Session | None = None) -> list[Job
         )
         statement = sa.insert(Job).from_select(list(copied), chosen).returning(Job.id, Job.queue, Job.task)
         rows = tx.execute(statement).all()
-    for queue, task in {(row.queue, row.task) for row in rows}:
-        doorbell.ring(queue, task)
+    for queue in {row.queue for row in rows}:
+        doorbell.ring(queue, doorbell.GENERIC)
     return [JobId(row.id) for row in rows]
 
 

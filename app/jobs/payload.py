@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,8 @@ from app.errors import BadRequest, NotJson, TooLarge
 #: Of arguments together, in bytes of JSON. Larger things belong into a table or a store of their own, named by the job.
 PAYLOAD_LIMIT = 1024 * 1024
 NAME_LIMIT = 500
+#: A year of more than four digits is something that Postgres can hold and Python cannot read.
+SPAN_LIMIT = timedelta(days=36_525)
 PRIORITIES = range(-32767, 32768)
 
 _encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
@@ -58,16 +61,17 @@ def moment(what: str, value: datetime | timedelta | float | None) -> tuple[datet
                     f"{what}={value.isoformat()} has no time zone: give one, such as datetime(…, tzinfo=UTC)"
                 )
             return value, None
-        case timedelta():
+        case timedelta() if abs(value) <= SPAN_LIMIT:
             return None, value
         case bool():
             pass
         case int() | float():
-            try:
-                return None, timedelta(seconds=value)
-            except (OverflowError, ValueError):
-                pass
-    raise BadRequest(f"{what}={value!r} must be a datetime with a time zone, a timedelta, or seconds")
+            with suppress(OverflowError, ValueError):
+                if abs(span := timedelta(seconds=value)) <= SPAN_LIMIT:
+                    return None, span
+    raise BadRequest(
+        f"{what}={value!r} must be a datetime with a time zone, a timedelta, or seconds, of 100 years at most"
+    )
 
 
 def name(what: str, value: str) -> str:

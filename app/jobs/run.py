@@ -34,6 +34,8 @@ BATCH_SECONDS = 0.5
 BATCH_MOST = 100
 TICKET_SECONDS = 5.0
 PAUSE_SECONDS = 0.2
+#: Whoever can write to the broker can invent names; what is remembered of them is bounded.
+QUEUES_MOST = 1000
 
 
 class Calls(Protocol):
@@ -74,6 +76,9 @@ class Runner:
 
     def serve(self, queue: str, take: int) -> tuple[int, bool]:
         """Works off a queue for the time of one ticket; how many jobs it ran, and whether there may be more."""
+        if len(self.cursors) > QUEUES_MOST:
+            self.cursors.clear()
+            self.paces.clear()
         cursor = self.cursors.setdefault(queue, Cursor(Job, queue, Lane.MAIN))
         pace = self.paces.setdefault(queue, Pace())
         end = time.monotonic() + TICKET_SECONDS

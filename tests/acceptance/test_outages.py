@@ -15,7 +15,7 @@ from app.embedded import OwnServers
 from app.jobs.model import Job, JobLog, Outcome
 from tests.kit import rows, tasks
 from tests.kit.database import make_durable
-from tests.kit.process import Processes
+from tests.kit.process import Process, Processes
 from tests.kit.waiting import wait_until
 from tidemill import enqueue, enqueue_many, transaction, wait
 
@@ -44,6 +44,19 @@ def test_a_late_worker_changes_nothing_and_says_that_it_lost(
     done = session.execute(sa.select(JobLog.worker).where(JobLog.outcome == Outcome.DONE)).scalar_one()
     assert done is not None
     assert done.startswith("second@")
+
+
+def test_what_a_dead_child_held_does_not_wait_for_its_lease(
+    env: dict[str, str], processes: Processes, session: Session
+) -> None:
+    worker = processes.celery_worker(env, concurrency=1)
+    processes.scheduler(env | {"TIDEMILL_SWEEP_INTERVAL": "200ms"})
+    job_id = enqueue(tasks.sleep_for.s(0.5, "twice"))
+    wait_until(lambda: len(rows.executions(session)) == 1)
+    for child in worker.children():
+        Process.kill_one(child)
+    assert wait(job_id, 30).outcome is Outcome.DONE, "the lease is a minute"
+    assert rows.outcomes(session, job_id) == [Outcome.LOST, Outcome.DONE]
 
 
 def test_work_in_a_transaction_of_its_job_is_not_saved_late(

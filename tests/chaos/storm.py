@@ -169,6 +169,8 @@ class Storm:
 
     def judge(self) -> None:
         with Session(db.engine()) as session:
+            left = session.execute(sa.select(Job.id, Job.state, Job.attempts, Job.error)).all()
+            assert left == [], "jobs that were given up"
             produced = set(session.execute(sa.text("SELECT value FROM public.produced")).scalars())
             done = sa.text(
                 "SELECT value, task, count(*) AS times FROM public.execution WHERE ended_at IS NOT NULL OR task = :once"
@@ -189,7 +191,6 @@ class Storm:
                 "not all in the log"
             )
             assert session.execute(kept).scalar_one() == len(produced)
-            assert session.execute(sa.select(Job.id)).all() == [], "nothing is parked or left"
             outcomes = session.execute(sa.select(JobLog.outcome, sa.func.count()).group_by(JobLog.outcome)).all()
             self.told.update({f"log: {outcome}": number for outcome, number in outcomes})
             self.told["produced"] = len(produced)

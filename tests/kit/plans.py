@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,7 +54,15 @@ class Plan:
     @property
     def pages(self) -> int:
         """Read in all, with `analyze`."""
-        return int(self.root["Shared Hit Blocks"] + self.root["Shared Read Blocks"])
+        return _pages(self.root)
+
+    def pages_of(self, index: str) -> int:
+        """Read by the scan of this index that read the most."""
+        return max(_pages(node) for node in self.nodes() if node.get("Index Name") == index)
+
+
+def _pages(node: dict[str, Any]) -> int:
+    return int(node["Shared Hit Blocks"] + node["Shared Read Blocks"])
 
 
 def explain(engine: Engine, statement: Statement, *, analyze: bool = False) -> Plan:
@@ -64,8 +71,19 @@ def explain(engine: Engine, statement: Statement, *, analyze: bool = False) -> P
     with engine.connect() as connection, connection.begin() as tx:
         found = connection.exec_driver_sql(f"EXPLAIN ({options}) {statement.text}", statement.parameters).scalar_one()
         tx.rollback()
-    parsed = json.loads(found) if isinstance(found, str) else found
-    return Plan(parsed[0]["Plan"])
+    return Plan(found[0]["Plan"])
+
+
+def explain_prepared(engine: Engine, prepare: Statement, run: Statement, *, analyze: bool = False) -> Plan:
+    """The plan that serves any parameters: what a prepared statement runs by, once it has been used a few times."""
+    options = "ANALYZE, BUFFERS, FORMAT JSON" if analyze else "FORMAT JSON"
+    own = sa.create_engine(engine.url, poolclass=sa.NullPool)
+    with own.connect() as connection, connection.begin() as tx:
+        connection.exec_driver_sql("SET LOCAL plan_cache_mode = force_generic_plan")
+        connection.exec_driver_sql(prepare.text)
+        found = connection.exec_driver_sql(f"EXPLAIN ({options}) {run.text}", run.parameters).scalar_one()
+        tx.rollback()
+    return Plan(found[0]["Plan"])
 
 
 _JOBS = sa.text(

@@ -1,0 +1,85 @@
+"""What may be written for a time, a rate or a number on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from app.clock import Rate, duration
+
+NONE = "none"
+
+
+class Moment(click.ParamType[datetime | timedelta]):
+    """An ISO time with its zone, or a span, counted from now."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime | timedelta:
+        if isinstance(value, datetime | timedelta):
+            return value
+        text = str(value).strip()
+        try:
+            return duration(text.removeprefix("in ").removesuffix(" ago"))
+        except ValueError:
+            pass
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            self.fail(
+                f"{text!r} is neither a time such as 2026-07-01T12:00:00Z nor a span such as 2h or 30min", param, ctx
+            )
+        if moment.tzinfo is None:
+            self.fail(
+                f"{text!r} has no time zone: write {moment.isoformat()}Z for UTC, or +03:00 at its end", param, ctx
+            )
+        return moment
+
+
+class Past(Moment):
+    """The same; a span counts backwards."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        found = super().convert(value, param, ctx)
+        try:
+            return found if isinstance(found, datetime) else datetime.now(UTC) - found
+        except OverflowError:
+            self.fail(f"{value!r} is too long ago", param, ctx)
+
+
+class RateText(click.ParamType[str]):
+    name = "RATE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value != NONE:
+            try:
+                Rate.parse(str(value))
+            except ValueError as error:
+                self.fail(str(error), param, ctx)
+        return str(value)
+
+
+class OrNone(click.ParamType[int | str]):
+    """A number from `least`, or `none`."""
+
+    name = "N|none"
+
+    def __init__(self, least: int) -> None:
+        self._range = click.IntRange(min=least, max=2**31 - 1)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        return NONE if value == NONE else int(self._range.convert(value, param, ctx))
+
+
+def options(*each: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several options as one decorator, in this order."""
+
+    def add(function: Any) -> Any:
+        for option in reversed(each):
+            function = option(function)
+        return function
+
+    return add

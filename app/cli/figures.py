@@ -1,0 +1,132 @@
+"""What `status` and `doctor` count, each in one query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from app import workers
+from app.claims import Lane
+from app.clock import Rate
+from app.jobs.model import Job, JobLog, JobState, Outcome
+from app.limits import Queue
+from app.workers import GONE, Worker
+
+RECENT = timedelta(minutes=5)
+_NO_RUN = (Outcome.CANCELLED, Outcome.EXPIRED, Outcome.ABSORBED)
+
+
+@dataclass(frozen=True)
+class QueueFigures:
+    name: str
+    ready: int = 0
+    later: int = 0
+    running: int = 0
+    parked: int = 0
+    oldest: timedelta | None = None
+    slots: int = 0
+    paused: bool = False
+    max_parallel: int | None = None
+    rate: str | None = None
+    burst: float | None = None
+
+    @property
+    def stands_still(self) -> bool:
+        """Work is ready, nobody has forbidden it, and no live worker takes it."""
+        return self.ready > 0 and not self.paused and self.slots == 0
+
+
+@dataclass(frozen=True)
+class WorkerFigures:
+    name: str
+    queues: list[str]
+    slots: int
+    started_at: datetime
+    last_beat: timedelta
+    alive: bool
+
+
+@dataclass(frozen=True)
+class Executions:
+    """Of the last minutes."""
+
+    minutes: float
+    done: int
+    failed: int
+    retried: int
+    lost: int
+
+    @property
+    def done_per_minute(self) -> float:
+        return round(self.done / self.minutes, 1)
+
+    @property
+    def failed_per_minute(self) -> float:
+        return round(self.failed / self.minutes, 1)
+
+
+def queues(session: Session) -> list[QueueFigures]:
+    """Those with work, with limits, or with a live worker."""
+    slots = workers.slots(session)
+    counts = {row["queue"]: dict(row) for row in session.execute(_counts()).mappings()}
+    limits = {row.name: row for row in session.execute(sa.select(Queue)).scalars()}
+    found = []
+    for name in sorted({*slots, *counts, *limits}):
+        values: dict[str, Any] = counts.get(name, {})
+        values.pop("queue", None)
+        if (limit := limits.get(name)) is not None:
+            values |= {"paused": limit.paused, "max_parallel": limit.max_parallel}
+            if limit.rate is not None:
+                values |= {"rate": str(Rate(limit.rate)), "burst": limit.burst}
+        found.append(QueueFigures(name, slots=slots.get(name, 0), **values))
+    return found
+
+
+def _counts() -> sa.Select[Any]:
+    ready_at = Job.ready(Lane.MAIN)
+    waiting, now = Job.state == JobState.WAITING, sa.func.now()
+    ready = sa.and_(waiting, ready_at <= now)
+
+    def count(condition: sa.ColumnElement[bool]) -> Any:
+        return sa.func.count().filter(condition)
+
+    return sa.select(
+        Job.queue,
+        count(ready).label("ready"),
+        count(sa.and_(waiting, ready_at > now)).label("later"),
+        count(Job.state == JobState.RUNNING).label("running"),
+        count(Job.state == JobState.PARKED).label("parked"),
+        (now - sa.func.min(ready_at).filter(ready)).label("oldest"),
+    ).group_by(Job.queue)
+
+
+def live_and_gone(session: Session) -> list[WorkerFigures]:
+    age = sa.type_coerce(sa.func.now() - Worker.beat_at, sa.Interval)
+    rows = session.execute(sa.select(Worker, age.label("age"), (age < GONE).label("alive")).order_by(Worker.name))
+    return [
+        WorkerFigures(worker.name, sorted(worker.queues), worker.slots, worker.started_at, last, alive)
+        for worker, last, alive in rows
+    ]
+
+
+def executions(session: Session, recent: timedelta = RECENT) -> Executions:
+    query = (
+        sa.select(JobLog.outcome, sa.func.count())
+        .where(JobLog.ended_at > sa.func.now() - recent, JobLog.outcome.not_in(_NO_RUN))
+        .group_by(JobLog.outcome)
+    )
+    counts = {row[0]: row[1] for row in session.execute(query)}
+    named = {
+        word: counts.get(outcome, 0)
+        for word, outcome in (
+            ("done", Outcome.DONE),
+            ("failed", Outcome.FAILED),
+            ("retried", Outcome.RETRIED),
+            ("lost", Outcome.LOST),
+        )
+    }
+    return Executions(recent.total_seconds() / 60, **named)

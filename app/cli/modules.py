@@ -1,0 +1,38 @@
+"""The user's modules, imported as services import them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.errors import SettingsError
+from app.settings import settings
+
+
+def application() -> Any:
+    """The Celery application with all modules of TIDEMILL_MODULES."""
+    # Here, because it reads the settings, and takes a third of a second.
+    from app.celery import app
+
+    try:
+        app.loader.import_default_modules()
+    except Exception as error:
+        names = ",".join(settings().modules)
+        raise SettingsError(
+            f"TIDEMILL_MODULES={names!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    app.finalize()
+    return app
+
+
+def make_known() -> tuple[int, int]:
+    """Tells the database the tasks and the periodic jobs of the modules; how many of each."""
+    from app.registration import write
+
+    return write(application())
+
+
+def user_queues() -> list[str]:
+    from app.passes import CONTROL
+    from app.registration import queues_of
+
+    return [name for name in queues_of(application()) if name != CONTROL]

@@ -1,0 +1,107 @@
+"""`tidemill queue`: limits of queues, from now on and for the whole cluster."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from app import limits, workers
+from app.cli import figures
+from app.cli.arguments import NONE, OrNone, RateText
+from app.cli.output import document, json_option, table
+from app.db import transaction
+from app.jobs.model import Job, KnownTask
+from app.limits import Queue
+
+
+@click.group()
+def queue() -> None:
+    """Looks at queues, pauses, resumes and limits them."""
+
+
+@queue.command("list")
+@json_option
+def list_(*, as_json: bool) -> None:
+    """Lists queues with their limits.
+
+    \b
+    Example:
+      tidemill queue list --json
+    """
+    with transaction() as session:
+        found = figures.queues(session)
+    if as_json:
+        document({"queues": [asdict(each) for each in found]})
+        return
+    table(
+        ("queue", "paused", "rate", "burst", "parallel", "ready", "running", "slots"),
+        [(q.name, q.paused, q.rate, q.burst, q.max_parallel, q.ready, q.running, q.slots) for q in found],
+        empty="there are no queues yet",
+    )
+
+
+@queue.command()
+@click.argument("name")
+def pause(*, name: str) -> None:
+    """Lets nothing more of a queue be started; what runs may end."""
+    _configure(name, paused=True)
+    click.echo(f"{name} is paused: tidemill queue resume {name}")
+
+
+@queue.command()
+@click.argument("name")
+def resume(*, name: str) -> None:
+    """Lets a paused queue start work again."""
+    _configure(name, paused=False)
+    click.echo(f"{name} is open")
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--rate", type=RateText(), help="Calls a second, minute, hour or day, as in 100/s or 6/min, or 'none'.")
+@click.option("--parallel", type=OrNone(1), help="How many may run at once, or 'none'.")
+@click.option("--burst", type=click.FloatRange(min=1), help="How many unused calls of the rate may be saved up.")
+def limit(*, name: str, rate: str | None, parallel: int | str | None, burst: float | None) -> None:
+    """Limits how a queue is worked off by the whole cluster.
+
+    \b
+    Examples:
+      tidemill queue limit mail --rate 10/s --burst 20
+      tidemill queue limit mail --rate none --parallel 4
+    """
+    changes: dict[str, Any] = {}
+    if rate is not None:
+        changes["rate"] = None if rate == NONE else rate
+    if parallel is not None:
+        changes["max_parallel"] = None if parallel == NONE else parallel
+    if burst is not None:
+        changes["burst"] = burst
+    if not changes:
+        raise click.UsageError("Say what to limit: --rate, --parallel or --burst.")
+    _configure(name, **changes)
+    changes = {word: f"{value:g}" if isinstance(value, float) else value for word, value in changes.items()}
+    words = ", ".join(
+        f"{word.removeprefix('max_')} {NONE if value is None else value}" for word, value in changes.items()
+    )
+    click.echo(f"{name}: {words}")
+
+
+def _configure(name: str, **changes: Any) -> None:
+    with transaction() as session:
+        unknown = not _is_known(session, name)
+        limits.configure(session, name, **changes)
+    if unknown:
+        click.echo(f"Note: no task, job or worker has a queue {name!r} yet.", err=True)
+
+
+def _is_known(session: Session, name: str) -> bool:
+    known = (
+        sa.select(Queue.name).where(Queue.name == name),
+        sa.select(KnownTask.queue).where(KnownTask.queue == name),
+        sa.select(Job.queue).where(Job.queue == name).limit(1),
+    )
+    return any(session.execute(query.limit(1)).first() for query in known) or name in workers.slots(session)

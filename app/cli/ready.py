@@ -1,0 +1,89 @@
+"""Whether all that `tidemill up` started is there, and what to say then."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.cli import figures
+from app.cli.supervise import Stage, Supervisor
+from app.db import transaction
+from app.embedded.home import HOST
+from app.errors import DatabaseError
+from app.settings import settings
+from app.workers import Worker
+
+LIMIT_SECONDS = 90.0
+
+
+class Readiness:
+    def __init__(self, supervisor: Supervisor, flower_port: int) -> None:
+        self._supervisor, self._port = supervisor, flower_port
+        self._until = time.monotonic() + LIMIT_SECONDS
+        self.told = False
+        #: What has not shown itself in time.
+        self.late: Sequence[str] = ()
+
+    def became(self) -> bool:
+        """True once: when all are there, or have had time enough."""
+        if self.told:
+            return False
+        self.late = self._missing()
+        self.told = not self.late or time.monotonic() > self._until
+        return self.told
+
+    def _missing(self) -> Sequence[str]:
+        workers = {
+            child.pid: child.spec.name for child in self._supervisor.children if child.spec.stage is Stage.WORKER
+        }
+        try:
+            with transaction() as session:
+                reported = set(session.scalars(sa.select(Worker.pid).where(Worker.pid.in_(list(workers)))))
+        except (DatabaseError, SQLAlchemyError):
+            reported = set()
+        missing = [name for pid, name in workers.items() if pid not in reported]
+        return missing or ([] if self._flower_listens() else ["flower"])
+
+    def _flower_listens(self) -> bool:
+        try:
+            socket.create_connection((HOST, self._port), timeout=0.2).close()
+        except OSError:
+            return False
+        return True
+
+
+def summary(late: Sequence[str], flower_port: int) -> str:
+    from app.passes import CONTROL  # reads the settings
+
+    home = settings().home.absolute()
+    with transaction() as session:
+        queues = [each.name for each in figures.queues(session) if each.slots and each.name != CONTROL]
+    lines = [
+        ("database", _shown(settings().resolved_database_url(), given=settings().database_url is not None)),
+        ("broker", _shown(settings().resolved_broker_url(), given=settings().broker_url is not None)),
+        ("Flower", f"http://{HOST}:{flower_port}"),
+        ("queues", ", ".join(queues)),
+        (
+            "other terminals",
+            f"'tidemill status' and all else in this directory; elsewhere: export TIDEMILL_HOME={home}",
+        ),
+        ("to stop", "Ctrl-C"),
+    ]
+    if settings().database_url and settings().broker_url:
+        lines[4] = ("other terminals", "with the same TIDEMILL_DATABASE_URL and TIDEMILL_BROKER_URL")
+    title = f"Tidemill runs, but {', '.join(late)} has not reported yet" if late else "Tidemill is ready"
+    return "\n".join([title, *(f"  {name:16} {text}" for name, text in lines)])
+
+
+def _shown(url: str, *, given: bool) -> str:
+    """Without the password. A broker's URL may be one that SQLAlchemy cannot read: nothing of it is shown then."""
+    try:
+        text = make_url(url).render_as_string(hide_password=True)
+    except (SQLAlchemyError, ValueError):
+        text = "as TIDEMILL_BROKER_URL says"
+    return text if given else f"{text} (embedded)"

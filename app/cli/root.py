@@ -1,0 +1,102 @@
+"""The root of all commands, and what becomes of an error: a sentence and an exit code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from importlib.metadata import version
+from typing import NoReturn
+
+import click
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from app.cli.doctor import doctor
+from app.cli.job import job
+from app.cli.migrate import migrate
+from app.cli.queue import queue
+from app.cli.status import status
+from app.cli.up import up
+from app.errors import SettingsError, TidemillError
+from app.settings import settings
+
+DONE, FAILED, INTERRUPTED = 0, 1, 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(version("tidemill"), prog_name="tidemill")
+@click.pass_context
+def tidemill(ctx: click.Context) -> None:
+    """Tidemill: work that starts by itself when its reason appears, and is never lost.
+
+    Commands find the database and the broker by TIDEMILL_DATABASE_URL and TIDEMILL_BROKER_URL, and without these, the
+    servers that 'tidemill up' runs in this directory (or in TIDEMILL_HOME).
+    """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
+
+
+for command in (up, migrate, status, doctor, job, queue):
+    tidemill.add_command(command)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    debug = _debug()
+    if debug:
+        logging.getLogger().setLevel(logging.DEBUG)
+    try:
+        code = tidemill.main(arguments, prog_name="tidemill", standalone_mode=False)
+        sys.stdout.flush()
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
+    except click.ClickException as error:
+        click.echo(f"Error: {_hinted(error)}", err=True)
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has enough; what is left in the buffer must not raise at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:  # noqa: BLE001 - never a traceback
+        if debug:
+            traceback.print_exc()
+        click.echo(f"Error: {told(error)}", err=True)
+        return FAILED
+    return code if isinstance(code, int) else DONE
+
+
+def _hinted(error: click.ClickException) -> str:
+    text = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    return text if context is None else f"{text.rstrip('.')} (see '{context.command_path} --help')"
+
+
+def _debug() -> bool:
+    try:
+        return settings().log_level == "DEBUG"
+    except SettingsError:
+        return False  # whoever needs the settings will say so
+
+
+def told(error: Exception) -> str:
+    match error:
+        case TidemillError():
+            return str(error)
+        case DBAPIError():
+            return f"the database refused: {_first_line(error.orig)}"
+        case SQLAlchemyError() | OSError():
+            return _first_line(error)
+        case _:
+            return f"{type(error).__name__}: {_first_line(error)} (TIDEMILL_LOG_LEVEL=DEBUG shows where)"
+
+
+def _first_line(error: object) -> str:
+    return str(error).strip().partition("\n")[0]

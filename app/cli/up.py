@@ -1,0 +1,115 @@
+"""`tidemill up`: everything on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import click
+
+from app import db, embedded
+from app.cli import demo as demos
+from app.cli import modules, services
+from app.cli.demo import Demo
+from app.cli.interrupts import Interrupts
+from app.cli.migrate import upgrade
+from app.cli.ready import Readiness, summary
+from app.cli.screen import Screen
+from app.cli.supervise import Spec, Stage, Supervisor
+from app.embedded import OwnServers
+from app.embedded.server import free_port, is_free
+from app.errors import EmbeddedError
+from app.settings import settings
+
+FLOWER_PORT = 5555
+LOOK_SECONDS = 0.2
+#: Beyond the grace: handing back, saying goodbye to the broker, ending.
+EXTRA_SECONDS = 10.0
+PRODUCER_SECONDS, SERVICE_SECONDS = 5.0, 10.0
+
+
+@click.command()
+@click.option("--demo", is_flag=True, help="Run the example shop, with visible work.")
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="How many workers.")
+@click.option("--flower-port", type=click.IntRange(1, 65535), help="Where Flower listens; 5555 where that is free.")
+def up(*, demo: bool, workers: int, flower_port: int | None) -> None:
+    """Runs everything on this machine until Ctrl-C.
+
+    That is embedded Postgres and Redis, workers, scheduler, beat and Flower. Servers that TIDEMILL_DATABASE_URL and
+    TIDEMILL_BROKER_URL name are used instead of embedded ones. The tasks are those of TIDEMILL_MODULES; modules in the
+    current directory are found.
+
+    \b
+    Examples:
+      TIDEMILL_MODULES=shop.tasks tidemill up
+      tidemill up --demo
+    """
+    with Interrupts() as interrupts, ExitStack() as stack:
+        paths = demos.prepare() if demo else []
+        servers = stack.enter_context(_servers())
+        stack.callback(db.dispose)
+        upgrade()
+        tasks, timetables = modules.make_known()
+        click.echo(f"tasks: {tasks} known, {timetables} periodic")
+        port = flower_port or (FLOWER_PORT if is_free(FLOWER_PORT) else free_port())
+        # Of the demo's hundreds of jobs, those are shown that something happens to.
+        specs = services.specs(workers, modules.user_queues(), port, "WARNING" if demo else "INFO")
+        if demo:
+            specs.append(demos.producer())
+        interrupts.patient()
+        _run(interrupts, servers, specs, services.environment(paths=paths), port, demo=demo)
+
+
+@contextmanager
+def _servers() -> Iterator[OwnServers | None]:
+    """Embedded ones, unless both are given."""
+    if settings().database_url and settings().broker_url:
+        yield None
+        return
+    click.echo(f"starting the embedded servers of {settings().home.absolute()}")
+    with embedded.servers(settings().home) as own:
+        yield own
+
+
+def _run(
+    interrupts: Interrupts,
+    servers: OwnServers | None,
+    specs: list[Spec],
+    env: dict[str, str],
+    flower_port: int,
+    *,
+    demo: bool,
+) -> None:
+    screen = Screen([spec.name for spec in specs], interrupts.stop)
+    supervisor = Supervisor(specs, env, screen)
+    ready = Readiness(supervisor, flower_port)
+    watched = Demo(supervisor, screen) if demo else None
+    try:
+        screen.say(f"starting {', '.join(spec.name for spec in specs)}")
+        supervisor.start()
+        while not interrupts.wait(LOOK_SECONDS):
+            _look_at(servers, screen)
+            supervisor.look()
+            if ready.became():
+                screen.say(summary(ready.late, flower_port))
+            elif ready.told and watched is not None:
+                watched.look()
+    finally:
+        grace = settings().grace.total_seconds()
+        screen.say(f"stopping: what runs may end within {grace:g} s; Ctrl-C again does not wait")
+        limits = {
+            Stage.PRODUCER: PRODUCER_SECONDS,
+            Stage.WORKER: grace + EXTRA_SECONDS,
+            Stage.SERVICE: SERVICE_SECONDS,
+        }
+        supervisor.stop(limits, interrupts.hurry)
+        screen.say("all have ended" if servers is None else "all have ended; now the servers")
+
+
+def _look_at(servers: OwnServers | None, screen: Screen) -> None:
+    for server in () if servers is None else (servers.postgres, servers.broker):
+        try:
+            _ = server.pid
+        except EmbeddedError:
+            screen.say(f"{server.title} has died; it is started again")
+            server.start()

@@ -1,0 +1,200 @@
+"""`tidemill up`: starts everything, keeps it running, and leaves nothing behind, however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.request import urlopen
+
+import psutil
+import pytest
+
+from app.embedded.home import load
+from app.embedded.process import pids_where
+from app.embedded.server import free_port
+from tests.kit.process import Process, Processes
+from tests.kit.waiting import wait_until
+
+SCRIPT = Path(sys.executable).with_name("tidemill")
+MODULE = """
+import time
+from celery import shared_task
+
+@shared_task(queue="naps")
+def nap(seconds):
+    time.sleep(seconds)
+    return "rested"
+"""
+ENQUEUE = """
+import sys
+from naps import nap
+from tidemill import enqueue, wait
+job = enqueue(nap.s(float(sys.argv[1])))
+print(wait(job, 30).outcome if len(sys.argv) > 2 else job)
+"""
+
+
+def port() -> list[str]:
+    """Tests run side by side, and 5555 is one port."""
+    return ["--flower-port", str(free_port())]
+
+
+class Up:
+    """One `tidemill up` in a directory with a module of its own."""
+
+    def __init__(self, processes: Processes, directory: Path) -> None:
+        self.directory = directory
+        (directory / "naps.py").write_text(MODULE)
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMILL_")}
+        self.env |= {"TIDEMILL_MODULES": "naps", "TIDEMILL_GRACE": "2s", "PYTHONPATH": str(directory)}
+        self.env["TIDEMILL_HOME"] = str(directory / "home")  # the kit starts programs in the repository
+        self.process: Process = processes.start([str(SCRIPT), "up", *port()], self.env, "up")
+        self.family: list[int] = []
+
+    def ready(self) -> Up:
+        self.process.wait_for("Tidemill is ready", 60)
+        return self
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Another terminal, in the directory of the user's module."""
+        return subprocess.run(
+            words, env=self.env, cwd=self.directory, capture_output=True, text=True, check=False, timeout=60
+        )
+
+    def enqueue(self, seconds: float, *more: str) -> str:
+        done = self.run(sys.executable, "-c", ENQUEUE, str(seconds), *more)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def left(self) -> list[int]:
+        """What runs of all that `up` has started: those remembered, and servers, known by the name of the home."""
+        state = load(self.directory / "home")
+        servers = [] if state is None else pids_where(lambda command: state.name.encode() in command)
+        return [pid for pid in self.family if _alive(pid)] + servers
+
+    def remember(self) -> None:
+        self.family = [self.process.pid, *self.process.children()]
+
+
+def _alive(pid: int) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+@pytest.fixture
+def up(processes: Processes, tmp_path: Path) -> Iterator[Up]:
+    found = Up(processes, tmp_path)
+    yield found
+    found.process.kill()
+
+
+def test_up_runs_jobs_of_other_processes_and_stops_cleanly(up: Up) -> None:
+    log = up.ready().process.log
+    assert up.enqueue(0.1, "wait") == "done"
+    _others_find_it(up)
+    assert "embedded" in log
+    state = load(up.directory / "home")
+    assert state is not None
+    assert not [secret for secret in (state.password, state.broker_password, state.admin_password) if secret in log]
+    flower = re.search(r"http://127\.0\.0\.1:\d+", log)
+    assert flower is not None
+    with urlopen(flower[0], timeout=10) as answer:  # noqa: S310 - our own
+        assert answer.status == 200
+    _child_comes_back(up)
+    _stops_with_work_handed_back(up)
+
+
+def _others_find_it(up: Up) -> None:
+    status = json.loads(up.run(str(SCRIPT), "status", "--json").stdout)
+    assert {queue["name"] for queue in status["queues"]} == {"control", "jobs", "naps"}
+    assert all(worker["alive"] for worker in status["workers"])
+    doctor = up.run(str(SCRIPT), "doctor", "--json")
+    assert doctor.returncode == 0, doctor.stdout
+    second = up.run(str(SCRIPT), "up")
+    assert second.returncode == 1
+    assert second.stderr.count("\n") == 1
+    assert f"already run by process {up.process.pid}" in second.stderr
+    assert "***" in second.stderr
+
+
+def _child_comes_back(up: Up) -> None:
+    [scheduler] = [
+        child.pid
+        for child in psutil.Process(up.process.pid).children()
+        if child.is_running() and "scheduler" in child.cmdline()
+    ]
+    os.kill(scheduler, signal.SIGKILL)
+    up.process.wait_for("scheduler was killed by SIGKILL; it is started again in 1 s")
+    up.process.wait_for(lambda log: log.count("scheduler runs") == 2, 30)
+
+
+def _stops_with_work_handed_back(up: Up) -> None:
+    """The nap is longer than the grace of two seconds."""
+    job = up.enqueue(60)
+    running = f'"id": {job}'
+    wait_until(lambda: running in up.run(str(SCRIPT), "job", "list", "--state", "running", "--json").stdout, 20)
+    up.remember()
+    up.process.terminate()
+    assert up.process.wait(30) == 0, up.process.log
+    assert wait_until(lambda: not up.left(), 5)
+    last_words = up.process.log.partition("stopping: ")[2]
+    assert "the grace is over: what still runs is handed back" in last_words
+    assert "it is killed" not in last_words
+
+
+def test_up_killed_leaves_nothing(up: Up) -> None:
+    up.ready()
+    up.enqueue(60)
+    up.remember()
+    assert len(up.left()) > 10
+    os.kill(up.process.pid, signal.SIGKILL)
+    assert wait_until(lambda: not up.left(), 15)
+
+
+def test_up_ends_while_it_starts(up: Up) -> None:
+    up.process.wait_for("starting the embedded servers")
+    up.remember()
+    up.process.terminate()
+    assert up.process.wait(30) in (0, 130)
+    assert wait_until(lambda: not up.left(), 5)
+    assert "Traceback" not in up.process.log
+
+
+def test_up_on_servers_of_others(env: dict[str, str], processes: Processes) -> None:
+    """It starts none, and stops none; a second signal does not wait for what runs."""
+    env = env | {"TIDEMILL_GRACE": "60s"}
+    process = processes.start([str(SCRIPT), "up", "--workers", "2", *port()], env, "up")
+    process.wait_for("Tidemill is ready", 60)
+    assert "embedded" not in process.log
+    assert "worker-2" in process.log
+    children = process.children()
+    processes.python(
+        "from tests.kit.tasks import sleep_for; from tidemill import enqueue; enqueue(sleep_for.s(60))", env
+    )
+    wait_until(lambda: "sleep_for" in process.log, 20)
+    process.terminate()
+    process.wait_for("stopping: ")
+    process.terminate()
+    assert process.wait(15) == 0
+    assert wait_until(lambda: not any(map(_alive, children)), 5)
+
+
+def test_the_demo_shows_work_and_recovery(processes: Processes, tmp_path: Path) -> None:
+    """The one thing it must show: a worker is killed, and its job is done all the same."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMILL_")}
+    env |= {"TIDEMILL_HOME": str(tmp_path / "home"), "TIDEMILL_LEASE": "2s", "TIDEMILL_SWEEP_INTERVAL": "500ms"}
+    process = processes.start([str(SCRIPT), "up", "--demo", *port()], env, "demo")
+    process.wait_for(r"jobs: [1-9]\d* done", 60)
+    process.wait_for(r"rolled back; 0 mails were sent for those", 30)
+    process.wait_for(r"is killed with -9, while it runs job", 40)
+    process.wait_for(r"lost its worker, was recovered and is done", 40)
+    process.terminate()
+    assert process.wait(60) == 0, process.log

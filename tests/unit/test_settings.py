@@ -1,0 +1,101 @@
+"""`app.settings`: every value is checked when it is read, and the message names it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from app.errors import SettingsError
+from app.settings import PREFIX, Settings
+
+WRONG = {
+    "TIDEMILL_DATABASE_URL": ["", "mysql://localhost/x", "localhost:5432/db", "postgresql:/localhost/x"],
+    "TIDEMILL_BROKER_URL": ["", "   "],
+    "TIDEMILL_EVENTS_URL": ["", "   "],
+    "TIDEMILL_HOME": ["", "  "],
+    "TIDEMILL_SHARDS": ["0", "-1", "4097", "1.5", "many", ""],
+    "TIDEMILL_POLL_INTERVAL": ["", "50ms", "10", "ten seconds", "-1s", "nan s", "9" * 30 + "d"],
+    "TIDEMILL_SWEEP_INTERVAL": ["", "99ms", "1 fortnight"],
+    "TIDEMILL_LOG_LEVEL": ["", "LOUD", "TRACE"],
+    "TIDEMILL_LEASE": ["", "999ms", "0s", "60", "9" * 30 + "w"],
+    "TIDEMILL_POOL_SIZE": ["0", "1001", "x"],
+    "TIDEMILL_GRACE": ["", "-1s", "soon"],
+    "TIDEMILL_LOG_RETENTION": ["", "500ms", "forever"],
+}
+#: Fields that any text is a value for.
+ANYTHING = {"TIDEMILL_MODULES"}
+
+
+def test_every_setting_has_wrong_values_here() -> None:
+    assert {PREFIX + field.name.upper() for field in fields(Settings)} == WRONG.keys() | ANYTHING
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_a_wrong_value_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=name) as refused:
+        Settings.read({name: value})
+    assert len(str(refused.value)) > len(name) + 5, "it says what is wrong, too"
+
+
+def test_without_any_variable_the_defaults_hold() -> None:
+    settings = Settings.read({})
+    assert settings == Settings()
+    assert (settings.shards, settings.lease, settings.pool_size) == (16, timedelta(seconds=60), 5)
+    assert settings.database_url is None
+    assert settings.broker_url is None
+
+
+def test_right_values_are_read() -> None:
+    settings = Settings.read(
+        {
+            "TIDEMILL_DATABASE_URL": "postgres://u:p@h/db",
+            "TIDEMILL_MODULES": " shop.tasks, ,mail.tasks,",
+            "TIDEMILL_HOME": "/var/lib/tidemill",
+            "TIDEMILL_LOG_LEVEL": "debug",
+            "TIDEMILL_LEASE": "1.5min",
+            "TIDEMILL_GRACE": "0s",
+        }
+    )
+    assert settings.database_url == "postgresql+psycopg2://u:p@h/db"
+    assert settings.modules == ("shop.tasks", "mail.tasks")
+    assert settings.home == Path("/var/lib/tidemill")
+    assert settings.log_level == "DEBUG"
+    assert settings.lease == timedelta(seconds=90)
+    assert settings.grace == timedelta(0)
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg2"])
+def test_every_usual_scheme_of_postgres_is_understood(scheme: str) -> None:
+    assert Settings.read({"TIDEMILL_DATABASE_URL": f"{scheme}://h/d"}).database_url == "postgresql+psycopg2://h/d"
+
+
+def test_passwords_are_not_shown() -> None:
+    urls = {f"TIDEMILL_{name}_URL": f"postgresql://u:s3cret@h/{name}" for name in ("DATABASE", "BROKER", "EVENTS")}
+    assert "s3cret" not in repr(Settings.read(urls))
+
+
+def test_a_wrong_url_is_not_repeated_in_the_message() -> None:
+    with pytest.raises(SettingsError) as refused:
+        Settings.read({"TIDEMILL_DATABASE_URL": "mysql://u:s3cret@h/db"})
+    assert "s3cret" not in str(refused.value)
+
+
+def test_an_unknown_variable_is_warned_about_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        settings = Settings.read({"TIDEMILL_LEESE": "1s", "OTHER_THING": "x"})
+    assert settings == Settings()
+    assert "TIDEMILL_LEESE is not a setting" in caplog.text
+    assert "OTHER_THING" not in caplog.text
+
+
+def test_no_url_and_no_embedded_servers_says_what_to_do(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "none")
+    with pytest.raises(SettingsError, match=r"TIDEMILL_DATABASE_URL is not set.*tidemill up"):
+        settings.resolved_database_url()
+    with pytest.raises(SettingsError, match="TIDEMILL_BROKER_URL is not set"):
+        settings.resolved_broker_url()
+    assert settings.known_broker_url() is None
