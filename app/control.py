@@ -26,7 +26,7 @@ def _task(each: Pass) -> Any:
     def control() -> str:
         try:
             with duties.only_one(each.name) as mine:
-                return str(each.run_once()) if mine else "another runs"
+                return str(each.run(each.every.total_seconds() / 2)) if mine else "another runs"
         except Unavailable as error:
             log.warning("pass %s skipped: %s", each.name, error)
             return "database away"

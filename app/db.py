@@ -26,6 +26,7 @@ from sqlalchemy.engine.interfaces import ExceptionContext
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import DeclarativeBase, Session
+from sqlalchemy.pool import PoolProxiedConnection
 
 from app import errors
 from app.settings import settings
@@ -55,9 +56,21 @@ class Model(DeclarativeBase):
     type_annotation_map = {datetime: TIMESTAMP(timezone=True), str: sa.Text}  # noqa: RUF012
 
 
+class _Pool(sa.QueuePool):
+    def connect(self) -> PoolProxiedConnection:
+        try:
+            return super().connect()
+        except PoolTimeout as error:
+            raise errors.PoolExhausted(
+                "all database connections of this process are in use: end a transaction before opening another, "
+                "or raise TIDEMILL_POOL_SIZE"
+            ) from error
+
+
 def new_engine(url: str, *, pool_size: int, overflow: int = 0, name: str = "tidemill") -> Engine:
     engine = sa.create_engine(
         url,
+        poolclass=_Pool,
         pool_size=pool_size,
         max_overflow=overflow,
         pool_timeout=10,
@@ -86,11 +99,6 @@ def _refuse_closed(connection: Any, _record: object, _proxy: object) -> None:
 
 def _translate(context: ExceptionContext) -> None:
     raised = context.original_exception
-    if isinstance(raised, PoolTimeout):
-        raise errors.PoolExhausted(
-            "all database connections of this process are in use: end a transaction before opening another, "
-            "or raise TIDEMILL_POOL_SIZE"
-        ) from raised
     code = getattr(raised, "pgcode", None)
     if isinstance(raised, sa.exc.DBAPIError | OSError) or context.sqlalchemy_exception is not None:
         operational = isinstance(context.sqlalchemy_exception, sa.exc.OperationalError | sa.exc.InterfaceError)

@@ -28,6 +28,8 @@ UNLIMITED = 1_000_000
 
 @dataclass(frozen=True)
 class Report:
+    """`waiting`: rows that are ready in queues that are not paused, whether or not their limits allow a call now."""
+
     queues: int = 0
     waiting: int = 0
     rung: int = 0
@@ -39,8 +41,9 @@ class Ready:
     queue: str
     lane: Lane
     rows: int
-    #: How many more claims the limits of the queue allow at once.
+    #: How many more claims the limits of the queue allow now.
     free: int
+    paused: bool = False
 
 
 def run_once(limit: int = 1000, *, queues: Iterable[str] | None = None, publisher: Publisher | None = None) -> Report:
@@ -49,21 +52,22 @@ def run_once(limit: int = 1000, *, queues: Iterable[str] | None = None, publishe
     with transaction() as session:
         slots = workers.slots(session)
         ready = [each for table in registry.waiting for each in find_ready(session, table, limit)]
-    ready = [each for each in ready if only is None or each.queue in only][:limit]
-    if not ready:
-        return Report()
+    ready = [each for each in ready if (only is None or each.queue in only) and not each.paused][:limit]
+    waiting = sum(each.rows for each in ready)
+    if not any(each.free > 0 for each in ready):
+        return Report(len(ready), waiting)
     own = publisher is None
     publisher = publisher or Publisher()
     try:
-        bells = [bell for each in ready for bell in _wanted(each, slots, publisher)]
+        bells = [bell for each in ready if each.free > 0 for bell in _wanted(each, slots, publisher)]
         publisher.publish(bells)
     except publisher.errors:
         publisher.close()
-        return Report(len(ready), sum(each.rows for each in ready), broker_away=True)
+        return Report(len(ready), waiting, broker_away=True)
     finally:
         if own:
             publisher.close()
-    return Report(len(ready), sum(each.rows for each in ready), len(bells))
+    return Report(len(ready), waiting, len(bells))
 
 
 def _wanted(ready: Ready, slots: dict[str, int], publisher: Publisher) -> list[Bell]:
@@ -74,12 +78,12 @@ def _wanted(ready: Ready, slots: dict[str, int], publisher: Publisher) -> list[B
 
 
 def find_ready(session: Any, table: Waiting, limit: int = 1000) -> list[Ready]:
-    """The queues with ready rows that are not paused, and how many rows, up to what 100 tickets serve."""
+    """The queues with ready rows, and how many rows, up to what 100 tickets serve."""
     found: dict[tuple[str, Lane], Ready] = {}
     for lane in table.lanes:
-        for queue, rows, free in session.execute(_ready(table.model, lane), {"most": limit}):
+        for queue, rows, free, paused in session.execute(_ready(table.model, lane), {"most": limit}):
             before = found.get((queue, lane))
-            found[(queue, lane)] = Ready(queue, lane, rows + (before.rows if before else 0), free)
+            found[(queue, lane)] = Ready(queue, lane, rows + (before.rows if before else 0), free, bool(paused))
     return list(found.values())
 
 
@@ -101,17 +105,16 @@ def _ready(model: Any, lane: Lane) -> Any:
     )
     tokens = Queue.tokens + sa.extract("epoch", sa.func.clock_timestamp() - Queue.refilled_at) * Queue.rate
     live = sa.select(sa.func.count(sa.distinct(table.c.pass_key))).where(table.c.queue == Queue.name, is_running(model))
-    free = sa.case((Queue.max_parallel.is_not(None), Queue.max_parallel - live.scalar_subquery()), else_=UNLIMITED)
-    # A queue that allows nothing now needs no bell now.
-    open_ = sa.or_(
-        Queue.name.is_(None),
-        sa.and_(
-            ~Queue.paused, free > 0, sa.or_(Queue.rate.is_(None), sa.func.least(Queue.burst, tokens) + Queue.rate >= 1)
-        ),
+    has_token = sa.func.least(Queue.burst, tokens) + Queue.rate >= 1
+    free = sa.case(
+        (Queue.paused, 0),
+        (~has_token, 0),
+        (Queue.max_parallel.is_not(None), Queue.max_parallel - live.scalar_subquery()),
+        else_=UNLIMITED,
     )
     return (
-        sa.select(groups.c.queue, counted.c.rows, sa.func.coalesce(free, UNLIMITED))
+        sa.select(groups.c.queue, counted.c.rows, free, Queue.paused)
         .select_from(groups.join(counted, sa.true()).outerjoin(Queue, Queue.name == groups.c.queue))
-        .where(counted.c.rows > 0, open_)
+        .where(counted.c.rows > 0)
         .limit(sa.bindparam("most", type_=sa.Integer, literal_execute=True))
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,6 +18,14 @@ class Pass:
     name: str
     run_once: Callable[..., Any]
     every: timedelta
+
+    def run(self, seconds: float) -> Any:
+        """Again at once after a full batch (`more`), for at most so long; the last report."""
+        end = time.monotonic() + seconds
+        while True:
+            report = self.run_once()
+            if not getattr(report, "more", False) or time.monotonic() > end:
+                return report
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ STANDBY_SECONDS = 0.5
 AWAY_SECONDS, AWAY_MOST_SECONDS = 0.5, 5.0
 #: A pass that takes long is made less often: it never takes more than this part of the time.
 BUSY = 0.2
+#: How long full batches of one pass may follow each other before the other passes have their turn.
+AT_ONCE_SECONDS = 0.2
 
 
 @dataclass(order=True)
@@ -89,10 +91,11 @@ class Loop:
         if not leads:
             return max(STANDBY_SECONDS, each.every.total_seconds())
         begun = self._monotonic()
-        report = each.run_once()
+        report = each.run(AT_ONCE_SECONDS)
         took = self._monotonic() - begun
         log.debug("%s: %s in %.1f ms", each.name, report, took * 1000)
-        return max(each.every.total_seconds(), took / BUSY)
+        pause = 0.0 if getattr(report, "more", False) else each.every.total_seconds()
+        return max(pause, took / BUSY)
 
 
 def passes() -> list[Pass]:

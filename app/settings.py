@@ -35,6 +35,8 @@ def _names(value: str) -> tuple[str, ...]:
 
 def _at_least(least: int, most: int) -> Callable[[str], int]:
     def parse(value: str) -> int:
+        if not value.strip().lstrip("+-").isdecimal():
+            raise ValueError("it must be a whole number")
         number = int(value)
         if not least <= number <= most:
             raise ValueError(f"it must lie between {least} and {most}")

@@ -11,9 +11,10 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from billiard.einfo import ExceptionInfo
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery import Celery, Task, states
 from celery.app.trace import build_tracer
@@ -24,11 +25,12 @@ from app import doorbell, faults
 from app.alarm import ClaimIsLost, HandBack, OutOfTime, alarm
 from app.db import remaining_time
 from app.doorbell import GENERIC
-from app.errors import NotJson, Unavailable, Unsupported
+from app.errors import NotJson, TooLarge, Unavailable, Unsupported
 from app.jobs import payload
 from app.jobs.batches import Call, size_of
 from app.jobs.current import ThisJob, running_job
 from app.jobs.endings import Done, Failure
+from app.jobs.enqueue import ATTEMPTS_LIMIT
 from app.jobs.model import Outcome
 from app.jobs.run import Runner
 from app.settings import settings
@@ -76,14 +78,15 @@ class Ticketed(Task):  # type: ignore[type-arg]
             return super().retry(args, kwargs, exc, throw, eta, countdown, max_retries, **options)
         if options:
             raise Unsupported(f"{self.name}: a job cannot change {', '.join(sorted(options))} when it is tried again")
-        most = self.max_retries if max_retries is None else max_retries
-        if most is not None and self.request.retries >= most:
+        # What enqueue() was told rules; it was told what the task says, unless the caller said otherwise.
+        attempts = job.max_attempts if max_retries is None else max_retries + 1
+        if job.attempt >= attempts < ATTEMPTS_LIMIT:
             if exc is not None:
                 raise exc
-            raise MaxRetriesExceededError(f"{self.name}: job {job.id} was tried {most + 1} times")
+            raise MaxRetriesExceededError(f"{self.name}: job {job.id} was tried {job.attempt} times")
         seconds: Any = self.default_retry_delay if countdown is None else countdown
         again: Any = Retry(exc=exc, when=eta or seconds)
-        again.changes = _changed(self.name, args, kwargs) | ({} if most is None else {"max_attempts": most + 1})
+        again.changes = _changed(self.name, args, kwargs) | {"max_attempts": attempts}
         if throw:
             raise again
         return again
@@ -148,11 +151,11 @@ class CeleryCalls:
         try:
             with alarm.guarding():
                 traced = self._tracer(name)(request["id"], args, kwargs, request)
-            outcome = _outcome(traced.info, traced.retval)
+            outcome = _outcome(job, traced.info, traced.retval)
             # The database ends a query at the limit, and the error that this raises may come before the alarm.
-            return (limits.failure(task, attempt), None) if outcome[0] and limits.over() else outcome
+            return (limits.failure(job), None) if outcome[0] and limits.over() else outcome
         except OutOfTime:
-            return limits.failure(task, attempt), None
+            return limits.failure(job), None
         except HandBack as stop:
             return Failure(str(stop), again=timedelta(0), outcome=Outcome.INTERRUPTED, uncharged=True), None
         except ClaimIsLost as lost:
@@ -178,8 +181,8 @@ class CeleryCalls:
         if result is None or self.app.tasks[name].ignore_result:
             return None
         try:
-            return payload.as_json(f"the result of {name}", result)
-        except NotJson as error:
+            return payload.limited(f"the result of {name}", payload.as_json(f"the result of {name}", result))
+        except (NotJson, TooLarge) as error:
             log.warning("%s; it is not kept", error)
             return None
 
@@ -207,19 +210,22 @@ class _Limits:
     def over(self) -> bool:
         return bool(self.hard) and self.remaining() <= 0
 
-    def failure(self, task: Any, attempt: int) -> Failure:
+    def failure(self, job: ThisJob) -> Failure:
         """Like a lost worker: an attempt, and another one if there is one left."""
         text = f"over its time limit of {self.hard:g} s"
-        if task.max_retries is not None and attempt > task.max_retries:
+        if job.attempt >= job.max_attempts:
             return Failure(text)
-        return Failure(text, again=LIMIT_DELAY * 2 ** min(attempt, 8), outcome=Outcome.RETRIED)
+        return Failure(text, again=LIMIT_DELAY * 2 ** min(job.attempt, 8), outcome=Outcome.RETRIED)
 
     def clear(self) -> None:
         alarm.clear("soft")
         alarm.clear("hard")
 
 
-def _outcome(info: Any, returned: Any) -> tuple[Failure | None, Any]:
+def _outcome(job: ThisJob, info: Any, returned: Any) -> tuple[Failure | None, Any]:
+    if info is None and isinstance(returned, ExceptionInfo):
+        # It failed before the task began, and the tracer says so in this way only.
+        return Failure(_told(returned.exception), _trace(returned)), None
     if info is None or info.state == states.IGNORED:
         return None, returned
     error = info.retval
@@ -227,12 +233,13 @@ def _outcome(info: Any, returned: Any) -> tuple[Failure | None, Any]:
         changes = dict(getattr(error, "changes", {}))
         again = timedelta(0)
         if isinstance(error.when, datetime):
-            changes["not_before"] = error.when
+            # Celery reads a time without a zone in the zone of the application, which is UTC here.
+            changes["not_before"] = error.when if error.when.tzinfo else error.when.replace(tzinfo=UTC)
         else:
             again = timedelta(seconds=max(0.0, float(error.when or 0)))
         cause = error.exc if error.exc is not None else error
         return Failure(_told(cause), _trace(returned), again, Outcome.RETRIED, changes=changes), None
-    if info.state == states.REJECTED and getattr(error, "requeue", False):
+    if info.state == states.REJECTED and getattr(error, "requeue", False) and job.attempt < job.max_attempts:
         return Failure(_told(error), again=timedelta(seconds=1), outcome=Outcome.RETRIED), None
     if isinstance(error, Unavailable):
         # Nobody's fault here, and no reason to count: without the database nothing else ends either.

@@ -20,6 +20,7 @@ class Report:
     lost: int = 0
     parked: int = 0
     absorbed: int = 0
+    more: bool = False
 
 
 def run_once(limit: int = LIMIT) -> Report:
@@ -45,4 +46,5 @@ def _sweep(limit: int) -> Report:
             endings.log(session, row, Outcome.LOST, error=f"worker {row.claimed_by} gave no sign of life in time")
         faults.reach("sweep.before_commit")
     faults.reach("sweep.committed")
-    return Report(len(rows), sum(state == JobState.PARKED for state in states.values()), len(gone))
+    parked = sum(state == JobState.PARKED for state in states.values())
+    return Report(len(rows), parked, len(gone), more=len(rows) + len(gone) == limit)

@@ -14,17 +14,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any
 
 from sqlalchemy.engine import Engine, Row
 from sqlalchemy.exc import SQLAlchemyError
 
+from app import faults
 from app.alarm import ClaimIsLost, alarm
 from app.claims.hold import extend
 from app.claims.model import Claimable, Key, PassKey, key_of
-from app.db import new_engine
+from app.db import new_engine, transaction
 from app.errors import DatabaseError
 from app.settings import settings
 
@@ -45,7 +46,7 @@ class Holding:
         pass_key: PassKey,
         rows: Sequence[Row[Any]],
         lease: timedelta,
-        give_back: Callable[[Sequence[Row[Any]]], None],
+        give_back: Callable[[Any, Sequence[Row[Any]]], None],
     ) -> None:
         self.model, self.pass_key, self.lease = model, pass_key, lease.total_seconds()
         self._rest = deque(rows)
@@ -67,14 +68,22 @@ class Holding:
         with self._lock:
             self.held -= {key_of(self.model, row) for row in rows}
 
-    def let_go(self) -> None:
-        """Gives back what has not begun."""
+    def let_go(self, within: Callable[[], AbstractContextManager[Any]] = transaction) -> None:
+        """Gives back what has not begun, in a transaction of its own; held on to where that fails."""
         with self._lock:
             rest = list(self._rest)
             self._rest.clear()
-            self.held -= {key_of(self.model, row) for row in rest}
-        if rest:
-            self._give_back(rest)
+        if not rest:
+            return
+        try:
+            with within() as tx:
+                self._give_back(tx, rest)
+        except BaseException:
+            with self._lock:
+                self._rest.extendleft(reversed(rest))
+            raise
+        faults.reach("give_back.committed")
+        self.ended(rest)
 
     def keys(self) -> list[Key]:
         with self._lock:
@@ -118,12 +127,15 @@ class Keeper:
                     self._look_after(holding)
                 except (SQLAlchemyError, DatabaseError) as error:
                     log.warning("cannot keep the claim %s: %s", holding.pass_key, error)
+                except Exception:
+                    # Without this thread every later claim of the process would be lost.
+                    log.exception("cannot keep the claim %s", holding.pass_key)
             time.sleep(min(TICK_SECONDS, settings().lease.total_seconds() / 12))
 
     def _look_after(self, holding: Holding) -> None:
         now = time.monotonic()
         if now - holding.begun_at > REST_SECONDS:
-            holding.let_go()
+            holding.let_go(self._own_engine().begin)
         if now - holding.extended_at > holding.lease / 3 and (keys := holding.keys()):
             asked = time.monotonic()
             with self._own_engine().begin() as connection:

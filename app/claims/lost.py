@@ -41,7 +41,9 @@ def overdue(executor: Executor, model: type[Claimable], limit: int, lease: timed
         other.c.pass_key == late.c.pass_key,
         sa.or_(*(other.c[c.name] != late.c[c.name] for c in key_columns(model))),
     )
-    up = sa.func.pg_postmaster_start_time() < sa.func.now() - lease
+    # Or since a standby took over, which may have been up for long.
+    began = sa.func.greatest(sa.func.pg_postmaster_start_time(), sa.func.pg_last_xact_replay_timestamp())
+    up = began < sa.func.now() - lease
     statement = (
         sa.select(late, in_batch.label("in_batch")).select_from(sa.join(queues, late, sa.true())).where(up).limit(limit)
     )

@@ -23,7 +23,6 @@ class ThisJob:
     def __init__(self, row: Any, pass_key: PassKey) -> None:
         self._row, self._pass_key = row, pass_key
         self.ended = False
-        self.touched = False
         self.started = 0.0
         self.restart_limits: Any = None
         self.let_go: Any = None
@@ -36,6 +35,10 @@ class ThisJob:
     def attempt(self) -> int:
         """1 for the first."""
         return int(self._row.attempts)
+
+    @property
+    def max_attempts(self) -> int:
+        return int(self._row.max_attempts)
 
     @property
     def queue(self) -> str:

@@ -102,10 +102,11 @@ def _done() -> Any:
 def failed(executor: Executor, pass_key: PassKey, row: Row[Any], started: float | None, failure: Failure) -> bool:
     """Did not end well: back, to be tried again, or parked. Whether it was still ours."""
     key = [(row.id,)]
-    error = failure.error[:ERROR_LIMIT].replace("\x00", "")
+    error = _storable(failure.error[:ERROR_LIMIT])
+    trace = _storable(failure.traceback[-TRACEBACK_LIMIT:]) if failure.traceback else None
     if failure.again is None:
         ours = bool(claims.park(executor, Job, pass_key, key, error=error))
-    elif absorbed(executor, pass_key, [row.id]):
+    elif absorbed(executor, pass_key, [row.id], error=error, traceback=trace):
         return True
     else:
         ours = bool(
@@ -122,9 +123,13 @@ def failed(executor: Executor, pass_key: PassKey, row: Row[Any], started: float 
             )
         )
     if ours and failure.outcome is not None:
-        trace = failure.traceback[-TRACEBACK_LIMIT:].replace("\x00", "") if failure.traceback else None
         log(executor, row, failure.outcome, started, error=error, traceback=trace)
     return ours
+
+
+def _storable(text: str) -> str:
+    """Whatever an exception says: Postgres takes no NUL, and no half of a surrogate pair."""
+    return text.replace("\x00", "").encode(errors="backslashreplace").decode()
 
 
 def log(executor: Executor, row: Any, outcome: Outcome, started: float | None = None, **more: Any) -> None:
@@ -134,7 +139,7 @@ def log(executor: Executor, row: Any, outcome: Outcome, started: float | None = 
     executor.execute(sa.insert(JOB_LOG).values(**_copied(row), outcome=outcome, started_at=began, ended_at=now, **more))
 
 
-def absorbed(executor: Executor, pass_key: PassKey | None, ids: Sequence[int]) -> set[int]:
+def absorbed(executor: Executor, pass_key: PassKey | None, ids: Sequence[int], **more: Any) -> set[int]:
     """Jobs that would go back to waiting, but a newer one waits with their key: it takes their place."""
     newer = JOB.alias("newer")
     mine = JOB.c.pass_key == pass_key if pass_key is not None else sa.true()
@@ -150,7 +155,7 @@ def absorbed(executor: Executor, pass_key: PassKey | None, ids: Sequence[int]) -
     )
     gone = executor.execute(statement).all()
     for row in gone:
-        log(executor, row, Outcome.ABSORBED)
+        log(executor, row, Outcome.ABSORBED, **more)
     return {row.id for row in gone}
 
 

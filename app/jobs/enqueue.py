@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session
 
 from app import doorbell, faults
 from app.db import joined
@@ -68,7 +68,7 @@ _REFUSED = {
 def enqueue(
     signature: Signature,
     *,
-    session: Session | None = None,
+    session: Session | scoped_session[Session] | None = None,
     queue: str | None = None,
     key: str | None = None,
     eta: Moment = None,
@@ -87,7 +87,7 @@ def enqueue(
 def enqueue_many(
     signatures: Iterable[Signature],
     *,
-    session: Session | None = None,
+    session: Session | scoped_session[Session] | None = None,
     queue: str | None = None,
     eta: Moment = None,
     priority: int | None = None,
@@ -107,11 +107,13 @@ def enqueue_many(
     with joined(_checked(session)) as tx:
         ids = _insert_many(tx, rows)
         for name, ticket in bells.items():
-            _ring_after_commit(tx, name, ticket)
+            ring_after_commit(tx, name, ticket)
         return ids
 
 
-def _checked(session: Session | None) -> Session | None:
+def _checked(session: Session | scoped_session[Session] | None) -> Session | None:
+    if isinstance(session, scoped_session):
+        return session()
     if session is not None and not isinstance(session, Session):
         raise BadRequest(
             f"session must be an sqlalchemy.orm.Session, not {type(session).__name__}; "
@@ -225,7 +227,7 @@ def ticket_name(task: Any) -> str:
 
 def _insert(session: Session, row: dict[str, Any], ticket: str) -> JobId:
     job_id = session.execute(_one(), row).scalar_one()
-    _ring_after_commit(session, row["queue"], ticket)
+    ring_after_commit(session, row["queue"], ticket)
     return JobId(job_id)
 
 
@@ -296,6 +298,10 @@ def taking_its_place(newer: Any) -> dict[str, Any]:
         "kwargs": newer.kwargs,
         "max_attempts": newer.max_attempts,
         "expires_at": newer.expires_at,
+        # Another job in all but its id: what the older one has tried, and its idempotency key, are not its own.
+        "enqueued_at": newer.enqueued_at,
+        "attempts": 0,
+        "error": None,
         "due_at": sa.func.least(Job.due_at, newer.due_at),
         "rank": sa.func.least(Job.rank, newer.rank),
     }
@@ -328,7 +334,7 @@ def _many() -> Any:
 _BELLS = "tidemill.bells"
 
 
-def _ring_after_commit(session: Session, queue: str, ticket: str) -> None:
+def ring_after_commit(session: Session, queue: str, ticket: str) -> None:
     session.info.setdefault(_BELLS, {})[queue] = ticket
 
 

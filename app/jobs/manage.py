@@ -15,7 +15,7 @@ from app.clock import Clock, SystemClock
 from app.db import joined, transaction
 from app.errors import BadRequest, NotFound
 from app.jobs import endings, payload
-from app.jobs.enqueue import Moment
+from app.jobs.enqueue import Moment, ring_after_commit
 from app.jobs.model import JOB, Job, JobId, JobLog, JobState, Outcome
 
 FINAL = (Outcome.DONE, Outcome.CANCELLED, Outcome.EXPIRED, Outcome.ABSORBED, Outcome.FAILED)
@@ -102,7 +102,7 @@ def retry(job_id: int, *, session: Session | None = None) -> None:
             )
             .execution_options(synchronize_session=False)
         )
-    doorbell.ring(job.queue, doorbell.GENERIC)
+        ring_after_commit(tx, job.queue, doorbell.GENERIC)
 
 
 def rerun(log_ids: Sequence[int], *, session: Session | None = None) -> list[JobId]:
@@ -116,8 +116,8 @@ def rerun(log_ids: Sequence[int], *, session: Session | None = None) -> list[Job
         )
         statement = sa.insert(Job).from_select(list(copied), chosen).returning(Job.id, Job.queue, Job.task)
         rows = tx.execute(statement).all()
-    for queue in {row.queue for row in rows}:
-        doorbell.ring(queue, doorbell.GENERIC)
+        for queue in {row.queue for row in rows}:
+            ring_after_commit(tx, queue, doorbell.GENERIC)
     return [JobId(row.id) for row in rows]
 
 

@@ -32,15 +32,17 @@ def arguments(task: str, args: Any, kwargs: Any) -> tuple[str, str]:
     """Both as JSON text. What JSON cannot hold is refused here, where the caller sees it."""
     args_text = as_json(f"arguments of {task}", list(args)) if args else "[]"
     kwargs_text = as_json(f"keyword arguments of {task}", dict(kwargs)) if kwargs else "{}"
-    # Characters first: text that short cannot be over the limit in bytes.
-    if (len(args_text) + len(kwargs_text)) * 4 > PAYLOAD_LIMIT:
-        size = len(args_text.encode()) + len(kwargs_text.encode())
-        if size > PAYLOAD_LIMIT:
-            raise TooLarge(
-                f"the arguments of {task} take {size} bytes of JSON, more than {PAYLOAD_LIMIT}: "
-                f"store them and pass their id"
-            )
+    limited(f"the arguments of {task}", args_text, kwargs_text)
     return args_text, kwargs_text
+
+
+def limited(what: str, text: str, more: str = "") -> str:
+    # Characters first: text that short cannot be over the limit in bytes.
+    if (len(text) + len(more)) * 4 > PAYLOAD_LIMIT:
+        size = len(text.encode()) + len(more.encode())
+        if size > PAYLOAD_LIMIT:
+            raise TooLarge(f"{what} take {size} bytes of JSON, more than {PAYLOAD_LIMIT}: store them and pass their id")
+    return text
 
 
 def rank_of(priority: int) -> int:
@@ -69,6 +71,8 @@ def moment(what: str, value: datetime | timedelta | float | None) -> tuple[datet
             with suppress(OverflowError, ValueError):
                 if abs(span := timedelta(seconds=value)) <= SPAN_LIMIT:
                     return None, span
+        case _:
+            pass
     raise BadRequest(
         f"{what}={value!r} must be a datetime with a time zone, a timedelta, or seconds, of 100 years at most"
     )

@@ -16,6 +16,7 @@ LIMIT = 10_000
 @dataclass(frozen=True)
 class Report:
     removed: int = 0
+    more: bool = False
 
 
 def run_once(limit: int = LIMIT) -> Report:
@@ -30,4 +31,4 @@ def run_once(limit: int = LIMIT) -> Report:
             .cte("old")
         )
         gone = session.execute(sa.delete(JobLog).where(JobLog.id.in_(sa.select(old.c.id))).returning(JobLog.id)).all()
-        return Report(len(gone))
+        return Report(len(gone), more=len(gone) == limit)

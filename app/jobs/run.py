@@ -111,7 +111,7 @@ class Batch:
             try:
                 while (row := self.holding.next()) is not None:
                     if self.runner.stopping():
-                        self._give_back([row])
+                        self.holding.put_back(row)
                         break
                     self._wait_for_turn(row)
                     if size := self.runner.calls.batch_size(row.task):
@@ -165,8 +165,12 @@ class Batch:
         else:
             # One of them is to blame, and nobody knows which: each is tried by itself, at no charge.
             alone = Failure(failure.error, failure.traceback, timedelta(0), Outcome.RETRIED, uncharged=True, alone=True)
-            for row in rows:
-                self._fail(row, started, alone)
+            each = failure if failure.uncharged else alone
+            self._save(rows, lambda tx: self._fail_each(tx, rows, started, each))
+
+    def _fail_each(self, tx: Any, rows: Sequence[Row[Any]], started: float, failure: Failure) -> bool:
+        ours = [endings.failed(tx, self.pass_key, row, started, failure) for row in rows]
+        return all(ours)
 
     def _expired(self, row: Row[Any]) -> bool:
         if row.expires_at is None or row.expires_at > row.claimed_at:
@@ -185,20 +189,13 @@ class Batch:
     def _fail(self, row: Row[Any], started: float, failure: Failure) -> None:
         self._save([row], lambda session: endings.failed(session, self.pass_key, row, started, failure))
 
-    def _give_back(self, rows: Sequence[Row[Any]]) -> None:
+    def _give_back(self, tx: Any, rows: Sequence[Row[Any]]) -> None:
         """What has not begun costs nothing."""
-        self.holding.ended(rows)
         ids = [row.id for row in rows]
-
-        def back(session: Any) -> bool:
-            gone = endings.absorbed(session, self.pass_key, ids)
-            keys = [(each,) for each in ids if each not in gone]
-            claims.give_back(session, Job, self.pass_key, keys, charged=False)
-            return True
-
+        gone = endings.absorbed(tx, self.pass_key, ids)
+        keys = [(each,) for each in ids if each not in gone]
+        claims.give_back(tx, Job, self.pass_key, keys, charged=False)
         faults.reach("give_back.before_commit")
-        self._save(rows, back)
-        faults.reach("give_back.committed")
 
     def _save(
         self, rows: Sequence[Row[Any]], write: Callable[[Any], bool], within: Callable[[], Any] = transaction

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -12,13 +13,14 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session
 
 from app import claims
-from app.claims import Key, Lane, PassKey
+from app.claims import Claimable, Key, Lane, PassKey
 from app.db import transaction
 from tests.kit import visit
 from tests.kit.tables import Table
 
 HOUR = timedelta(hours=1)
-ENDINGS = {
+Ending = Callable[[Session, type[Claimable], PassKey, list[Key]], set[Key]]
+ENDINGS: dict[str, Ending] = {
     "extend": lambda tx, model, pass_key, keys: claims.extend(tx, model, pass_key, keys, HOUR),
     "finish": lambda tx, model, pass_key, keys: {
         claims.key_of(model, r) for r in claims.finish(tx, model, pass_key, keys)
@@ -30,8 +32,7 @@ ENDINGS = {
 
 def do(what: str, table: Table, pass_key: uuid.UUID, keys: list[Key]) -> set[Key]:
     with transaction() as tx:
-        found: set[Key] = ENDINGS[what](tx, table.model, PassKey(pass_key), keys)
-        return found
+        return ENDINGS[what](tx, table.model, PassKey(pass_key), keys)
 
 
 @pytest.mark.parametrize("what", ENDINGS)

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session
 
+from app import claims
 from app.db import transaction
 from app.jobs import JobId, JobState, Outcome, endings, enqueue
 from app.jobs.endings import Done, Failure
@@ -160,9 +161,9 @@ def test_a_lost_job_gives_way_to_the_newer(session: Session, jobs: Table, monkey
 
 def sweep(monkeypatch: pytest.MonkeyPatch) -> lost_jobs.Report:
     """As if the server had run for longer than a lease."""
-    whole = lost_jobs.claims.overdue
+    whole = claims.overdue
     with monkeypatch.context() as patch:
-        patch.setattr(lost_jobs.claims, "overdue", lambda tx, model, limit, _lease: whole(tx, model, limit, AGAIN))
+        patch.setattr(claims, "overdue", lambda tx, model, limit, _lease: whole(tx, model, limit, AGAIN))
         return lost_jobs.run_once()
 
 

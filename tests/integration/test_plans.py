@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -31,7 +32,7 @@ def big(any_database_url: str) -> Engine:
 
 
 def test_what_is_asked_often_is_read_by_index(big: Engine, subtests: pytest.Subtests) -> None:
-    asked = {
+    asked: dict[str, Callable[[], object]] = {
         "claim": lambda: claims.take(Cursor(Job, "queue1"), 100, worker="w", lease=LEASE),
         "dispatch": lambda: _ready(),
         "overdue": lambda: _overdue(),

@@ -38,14 +38,19 @@ begin
         raise exception 'max_attempts % must lie between 1 and 32767', max_attempts
             using errcode = 'invalid_parameter_value';
     end if;
-    if length(key) not between 1 and 500 or length(queue) not between 1 and 500 then
+    if length(key) not between 1 and 500 or length(queue) not between 1 and 500 or '' in (btrim(key), btrim(queue)) then
         raise exception 'key and queue must have 1 to 500 characters' using errcode = 'invalid_parameter_value';
+    end if;
+    -- Not every client can read what Postgres can hold: a job that nobody can read would stop all others.
+    if eta not between '0002-01-01Z' and '9998-12-31Z' or expires not between '0002-01-01Z' and '9998-12-31Z' then
+        raise exception 'eta % and expires % must lie between the years 2 and 9998', eta, expires
+            using errcode = 'invalid_parameter_value';
     end if;
     select * into known from tidemill.known_task where known_task.name = enqueue.task;
     if not found then
         raise exception 'no task named % is known', coalesce(quote_literal(task), 'null')
             using errcode = 'invalid_parameter_value',
-                  hint = 'A worker makes its tasks known when it starts; check the name, or start the worker first.';
+                  hint = 'Check the name. A worker makes its tasks known when it starts, as "tidemill migrate" does.';
     end if;
     insert into tidemill.job as old (task, args, kwargs, queue, key, due_at, rank, expires_at, max_attempts)
     values (task, args, kwargs, coalesce(queue, known.queue), key, coalesce(eta, now()), -priority, expires,
@@ -54,6 +59,7 @@ begin
     do update set
         task = excluded.task, args = excluded.args, kwargs = excluded.kwargs, queue = excluded.queue,
         max_attempts = excluded.max_attempts, expires_at = excluded.expires_at,
+        enqueued_at = excluded.enqueued_at, attempts = 0, error = null,
         due_at = least(old.due_at, excluded.due_at), rank = least(old.rank, excluded.rank)
     returning old.id into job_id;
     return job_id;
