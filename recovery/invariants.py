@@ -26,7 +26,10 @@ def _running(state: JobState) -> sa.ColumnElement[bool]:
 
 INVARIANTS: dict[str, sa.Select[Any]] = {
     "a job has a pass exactly while it runs": sa.select(Job.id).where(
-        _running(JobState.RUNNING) != sa.and_(Job.pass_key.is_not(None), Job.recovery_time.is_not(None))
+        sa.or_(
+            _running(JobState.RUNNING) != Job.pass_key.is_not(None),
+            _running(JobState.RUNNING) != Job.recovery_time.is_not(None),
+        )
     ),
     "a running job says who has it": sa.select(Job.id).where(
         _running(JobState.RUNNING), sa.or_(Job.claimed_by.is_(None), Job.claimed_at.is_(None))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from app import doorbell
+from app import doorbell, limits
 from app.embedded import OwnServers
 from app.jobs.model import Job, JobLog, Outcome
 from tests.kit import rows, tasks
@@ -187,3 +187,19 @@ def test_drain_ends_when_nothing_is_ready(env: dict[str, str], processes: Proces
     assert worker.wait(30) == 0
     assert len(rows.executions(session)) == 30
     assert rows.count(session) == 1
+
+
+def test_drain_works_off_what_limits_hold_back(env: dict[str, str], processes: Processes, session: Session) -> None:
+    with transaction() as tx:
+        limits.configure(tx, "jobs", rate="2/s")
+    enqueue_many([tasks.record.s(number) for number in range(5)])
+    worker = processes.celery_worker(env, options=["--drain"])
+    assert worker.wait(30) == 0
+    assert len(rows.executions(session)) == 5
+
+
+def test_other_pools_than_prefork_are_refused(env: dict[str, str], processes: Processes) -> None:
+    worker = processes.celery(env, "worker", "-P", "threads", "-c", "2", name="threads")
+    assert worker.wait(20) != 0
+    assert "runs on the prefork pool" in worker.log
+    assert "Traceback" not in worker.log

@@ -164,10 +164,7 @@ _BREAKS = {
         "UPDATE tidemill.job SET state = 'running', pass_key = gen_random_uuid(), recovery_time = now()"
     ),
     "at most one waiting job has a key": "UPDATE tidemill.job SET key = 'same'",
-    "a job that ended is not in the queue": (
-        "INSERT INTO tidemill.job SELECT * FROM tidemill.job WHERE false; "
-        "UPDATE tidemill.job_log SET job_id = (SELECT min(id) FROM tidemill.job)"
-    ),
+    "a job that ended is not in the queue": ("UPDATE tidemill.job_log SET job_id = (SELECT min(id) FROM tidemill.job)"),
     "a job ended well at most once": "UPDATE tidemill.job_log SET job_id = 1000000",
     "a pass is held by one queue": (
         "UPDATE tidemill.job SET state = 'running', pass_key = '00000000-0000-0000-0000-000000000001', "

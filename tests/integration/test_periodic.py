@@ -201,9 +201,8 @@ def test_a_pass_is_bounded_the_most_overdue_first(session: Session) -> None:
         ({"every": "1h", "priority": 10**6}, BadRequest),
         ({"every": "1h", "queue": ""}, BadRequest),
         ({"every": "1h", "name": "x" * 501}, BadRequest),
-        ({"every": "1h", "name": "x" * 500}, BadRequest),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
 )
 def test_what_is_wrong_is_refused_and_not_declared(
     session: Session, words: dict[str, Any], error: type[Exception]

@@ -1,0 +1,161 @@
+"""The doorbell: best effort, never waited for (J4)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import redis
+
+from app import doorbell
+from app.doorbell import MOST_NAMES, Bell, Doorbell, Publisher
+from app.embedded import OwnServers
+from tests.kit.waiting import never_within, wait_until
+
+BELL = Bell("jobs", "mail.send")
+AT_ONCE = 0.05
+
+
+@pytest.fixture
+def broker(broker_url: str) -> Iterator[Any]:
+    with redis.Redis.from_url(broker_url, socket_timeout=5) as found:
+        yield found
+
+
+@pytest.fixture
+def bell(broker_url: str) -> Iterator[Doorbell]:
+    found = Doorbell()
+    yield found
+    found.flush(5)
+
+
+def ring_many(bell: Doorbell, names: int = 2 * MOST_NAMES) -> float:
+    """The longest that one ring took."""
+    longest = 0.0
+    for number in range(names):
+        begun = time.monotonic()
+        bell.ring(Bell(f"queue{number}", "t"))
+        longest = max(longest, time.monotonic() - begun)
+    return longest
+
+
+def test_a_ticket_names_a_queue_and_carries_no_work(bell: Doorbell, broker: Any) -> None:
+    bell.ring(BELL)
+    assert bell.flush(5)
+    message = json.loads(broker.lpop("jobs"))
+    headers = message["headers"]
+    assert headers["task"] == "mail.send"
+    assert headers[doorbell.TICKET] == {"queue": "jobs", "lane": "main", "take": doorbell.TAKE}
+    assert json.loads(base64.b64decode(message["body"]))[:2] == [[], {}]
+    assert headers["eta"] is None
+
+
+def test_a_ticket_expires(bell: Doorbell, broker: Any) -> None:
+    bell.ring(BELL)
+    assert bell.flush(5)
+    expires = datetime.fromisoformat(json.loads(broker.lpop("jobs"))["headers"]["expires"])
+    left = expires - datetime.now(UTC)
+    assert timedelta(seconds=50) < left <= timedelta(seconds=doorbell.EXPIRES_SECONDS)
+
+
+def test_a_burst_collapses(broker_url: str, broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = threading.Event()
+    publish = Publisher.publish
+
+    def held(self: Publisher, bells: Any) -> None:
+        begin.wait(10)
+        publish(self, bells)
+
+    monkeypatch.setattr(Publisher, "publish", held)
+    bell = Doorbell()
+    for _ in range(1000):
+        bell.ring(BELL)
+    begin.set()
+    assert bell.flush(5)
+    assert broker.llen("jobs") <= 2
+
+
+def test_lanes_are_rung_apart(bell: Doorbell, broker: Any) -> None:
+    bell.ring(Bell("jobs", "t"))
+    bell.ring(Bell("jobs", "t", "low"))
+    assert bell.flush(5)
+    lanes = [json.loads(text)["headers"][doorbell.TICKET]["lane"] for text in broker.lrange("jobs", 0, -1)]
+    assert sorted(lanes) == ["low", "main"]
+
+
+def test_while_the_broker_is_down_nobody_waits_and_memory_is_bounded(
+    servers: OwnServers, bell: Doorbell, broker: Any
+) -> None:
+    servers.broker.kill()
+    bell.ring(BELL)
+    wait_until(lambda: bell._quiet_until > time.monotonic(), 10, "the broker is known to be down")
+    assert ring_many(bell) < AT_ONCE
+    assert len(bell._waiting) <= MOST_NAMES
+    begun = time.monotonic()
+    bell.flush(10)
+    assert time.monotonic() - begun < 1, "a program that ends does not wait for a broker that is down"
+    servers.broker.start()
+    bell.ring(BELL)
+    wait_until(lambda: broker.llen("jobs"), 15, "the broker is rung at again")
+
+
+def test_while_the_broker_is_frozen_nobody_waits(servers: OwnServers, bell: Doorbell, broker: Any) -> None:
+    bell.ring(BELL)
+    assert bell.flush(5)
+    servers.broker.pause()
+    begun = time.monotonic()
+    bell.ring(BELL)
+    assert ring_many(bell) < AT_ONCE
+    assert len(bell._waiting) <= MOST_NAMES
+    assert not bell.flush(0.2), "it says that it does not know"
+    assert time.monotonic() - begun < 2
+    servers.broker.resume()
+    bell.ring(Bell("after", "t"))
+    wait_until(lambda: broker.llen("after"), 20, "the broker is rung at again")
+
+
+def test_the_thread_outlives_what_nobody_expected(
+    broker_url: str, broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doorbell, "PAUSE_SECONDS", 0.01)
+    failing = [ValueError("surprise"), RuntimeError("again")]
+    publish = Publisher.publish
+
+    def surprised(self: Publisher, bells: Any) -> None:
+        if failing:
+            raise failing.pop()
+        publish(self, bells)
+
+    monkeypatch.setattr(Publisher, "publish", surprised)
+    bell = Doorbell()
+    for _ in range(3):
+        bell.ring(BELL)
+        wait_until(lambda: not bell._waiting and not bell._busy)
+    wait_until(lambda: broker.llen("jobs"))
+
+
+def test_no_thread_until_the_first_ring(broker_url: str) -> None:
+    bell = Doorbell()
+    assert bell.flush(0)
+    assert bell._thread is None
+
+
+def test_the_password_of_the_broker_is_in_no_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from app.settings import settings
+
+    monkeypatch.setenv("TIDEMILL_BROKER_URL", "redis://:s3cret@127.0.0.1:9/0")
+    settings.cache_clear()
+    bell = Doorbell()
+    bell.ring(BELL)
+    wait_until(lambda: "does not answer" in caplog.text, 10)
+    assert "s3cret" not in caplog.text
+    assert never_within(lambda: "s3cret" in caplog.text, 0.05)
+    settings.cache_clear()
