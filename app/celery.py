@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import sys
 from typing import Any
 
+import sqlalchemy as sa
 from celery import Celery, signals
 from click import ClickException, Option
+from sqlalchemy.exc import SQLAlchemyError
 
 from app import doorbell
 from app.alarm import alarm
-from app.db import become_worker_child
+from app.db import autocommit, become_worker_child, dispose
 from app.doorbell import GENERIC
-from app.errors import SettingsError
+from app.errors import DatabaseError, SettingsError
 from app.jobs import schedules
+from app.jobs.run import warm_up
 from app.registration import mix_in, queues_of
 from app.settings import settings
 from app.stopping import stopping
 from app.tasks import Ticketed
 from app.worker import Service
 
+log = logging.getLogger(__name__)
 app = Celery("tidemill", task_cls=Ticketed)
 app.config_from_object("celeryconfig")
 app.set_default()
@@ -57,6 +63,25 @@ def _take_every_queue(instance: Any, **_: Any) -> None:
     if queues._consume_from is None:
         for name in queues_of(app):
             queues.select_add(queues.new_missing(name))
+
+
+@signals.worker_init.connect(weak=False)
+def _warm_up(**_: Any) -> None:
+    """What every child would build for itself is built here once, and shared with all of them."""
+    warm_up()
+    try:
+        with autocommit() as connection:
+            connection.execute(sa.select(1))
+    except (SQLAlchemyError, DatabaseError) as error:
+        log.warning("the database is not there yet: %s", error)
+    dispose()
+
+
+@signals.worker_before_create_process.connect(weak=False)
+def _freeze(**_: Any) -> None:
+    """What is there before a child is made stays shared with it: a collection there would write to every object."""
+    gc.collect()
+    gc.freeze()
 
 
 @signals.worker_process_init.connect(weak=False)

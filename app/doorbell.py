@@ -41,6 +41,8 @@ TAKE = 500
 #: More names than this are dropped: dispatch finds their rows.
 MOST_NAMES = 1000
 PAUSE_SECONDS, PAUSE_MOST_SECONDS = 0.5, 5.0
+#: Between two rounds: a program that commits as fast as it can must not share the processor with a ring for each.
+COLLAPSE_SECONDS = 0.005
 #: The name of a ticket where no task of a user gives it one.
 GENERIC = "tidemill.work"
 
@@ -83,7 +85,7 @@ class Publisher:
 
     def publish(self, bells: Iterable[Bell]) -> None:
         if self._producer is None:
-            self._producer = Producer(self.connection.ensure_connection(max_retries=0, reraise_as_library_errors=False))
+            self._producer = Producer(self._connected())
         for bell in bells:
             faults.reach("ring.before_publish")
             self._producer.publish(
@@ -99,9 +101,13 @@ class Publisher:
             )
             faults.reach("ring.published")
 
+    def _connected(self) -> Connection:
+        """Or the error, at once: by itself, kombu would try again for seconds."""
+        return self.connection.ensure_connection(max_retries=0, reraise_as_library_errors=False)
+
     def length(self, queue: str) -> int:
         """How many tickets lie in the broker for this queue; none where the broker does not know it."""
-        channel: Any = self.connection.default_channel
+        channel: Any = self._connected().default_channel
         try:
             return int(channel.queue_declare(queue=queue, passive=True).message_count)
         except self.connection.channel_errors:
@@ -198,6 +204,7 @@ class Doorbell:
                 pause = min(pause * 2, PAUSE_MOST_SECONDS)
             else:
                 self._done()
+                time.sleep(COLLAPSE_SECONDS)
 
     def _done(self) -> None:
         with self._changed:

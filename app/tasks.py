@@ -129,9 +129,7 @@ class CeleryCalls:
     def call_batch(self, task: str, rows: Sequence[Row[Any]]) -> Failure | None:
         first = ThisJob(rows[0], rows[0].pass_key)
         first.started = time.monotonic()
-        calls = [
-            Call(row.id, row.args, row.kwargs, row.attempts, ThisJob(row, row.pass_key).idempotency_key) for row in rows
-        ]
+        calls = [Call(row.id, row.args, row.kwargs, row.attempts, row.enqueued_at) for row in rows]
         outcome, _ = self._call(first, task, [calls], {}, {_BATCH: True}, min(row.attempts for row in rows))
         return outcome
 

@@ -31,9 +31,11 @@ from app.claims.model import (
     key_of,
     when,
 )
+from app.claims.statements import SIZES, prepared
 from app.claims.taking import Claim, take
 
 __all__ = [
+    "SIZES",
     "Claim",
     "Claimable",
     "Cursor",
@@ -54,6 +56,7 @@ __all__ = [
     "orphan",
     "overdue",
     "park",
+    "prepared",
     "take",
     "time_out",
     "when",

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cache
+from operator import attrgetter
 from typing import Any, ClassVar, NewType, ParamSpec, TypeVar, cast
 
 import sqlalchemy as sa
@@ -120,12 +121,20 @@ def table_of(model: type[Claimable]) -> sa.Table:
     return model.__table__  # type: ignore[attr-defined, no-any-return]
 
 
+@built_once
 def key_columns(model: type[Claimable]) -> tuple[sa.Column[Any], ...]:
     return tuple(table_of(model).primary_key.columns)
 
 
 def key_of(model: type[Claimable], row: Row[Any]) -> Key:
-    return tuple(row._mapping[column.name] for column in key_columns(model))
+    return _key_getter(model)(row)
+
+
+@built_once
+def _key_getter(model: type[Claimable]) -> Callable[[Row[Any]], Key]:
+    names = [column.name for column in key_columns(model)]
+    get = attrgetter(*names)
+    return get if len(names) > 1 else lambda row: (get(row),)
 
 
 def among(model: type[Claimable], keys: Sequence[Key]) -> sa.ColumnElement[bool]:

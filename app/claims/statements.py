@@ -26,7 +26,7 @@ from app.limits import Queue
 from app.prepared import Prepared
 
 #: Batches come in these sizes, so that few statements serve all.
-SIZES = (1, 2, 3, 5, 8, 13, 20, 35, 60, 100, 200, 350, 500)
+SIZES = (1, 3, 10, 30, 100, 250, 500)
 
 
 @built_once

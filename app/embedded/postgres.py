@@ -82,6 +82,8 @@ class Postgres(Server):
                 # Hashed here, so that no log or activity view of the server ever holds it.
                 verifier = encrypt_password(password, ROLE, session, "scram-sha-256")
                 cursor.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD %s").format(sql.Identifier(ROLE)), [verifier])
+            # The role is named like our schema, which "$user" would put before `public` for the user's own tables.
+            cursor.execute(sql.SQL("ALTER ROLE {} SET search_path = public").format(sql.Identifier(ROLE)))
             cursor.execute("SELECT FROM pg_database WHERE datname = %s", [DATABASE])
             if cursor.rowcount == 0:
                 names = sql.Identifier(DATABASE), sql.Identifier(ROLE)

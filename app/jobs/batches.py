@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from app.jobs.current import idempotency_key
 
 #: The most jobs that one call takes.
 MOST = 500
 
 
-class Call(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Call:
     """One job of a batch, as a batched task gets it."""
 
     id: int
     args: list[Any]
     kwargs: dict[str, Any]
     attempt: int
-    idempotency_key: str
+    enqueued_at: datetime
+
+    @property
+    def idempotency_key(self) -> str:
+        """As `this_job().idempotency_key` of a job that is run by itself."""
+        return idempotency_key(self.id, self.enqueued_at)
 
 
 Batched = Callable[[list[Call]], Any]

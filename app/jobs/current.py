@@ -17,6 +17,10 @@ from app.jobs import endings
 from app.jobs.model import JobId
 
 
+def idempotency_key(job_id: int, enqueued_at: datetime) -> str:
+    return f"{job_id}-{int(enqueued_at.timestamp() * 1_000_000):x}"
+
+
 class ThisJob:
     """The job that runs in this process now."""
 
@@ -56,7 +60,7 @@ class ThisJob:
     def idempotency_key(self) -> str:
         """The same for every attempt of this job, and never that of another: an id alone comes again after a restored
         backup."""
-        return f"{self._row.id}-{int(self._row.enqueued_at.timestamp() * 1_000_000):x}"
+        return idempotency_key(self._row.id, self._row.enqueued_at)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:

@@ -70,6 +70,10 @@ def done(executor: Executor, pass_key: PassKey, ended: Sequence[Done]) -> set[in
     return set(executor.execute(_done(), parameters).scalars())
 
 
+def warm_up() -> None:
+    _done_prepared()
+
+
 @cache
 def _done_prepared() -> Prepared:
     return Prepared("job_done", _done())

@@ -221,5 +221,12 @@ class Batch:
                 return
 
 
+def warm_up() -> None:
+    """Builds the statements that every job goes through."""
+    endings.warm_up()
+    for size in claims.SIZES:
+        claims.prepared(Job, Lane.MAIN, size)
+
+
 def _ids(rows: Sequence[Row[Any]]) -> str:
     return "job " + ", ".join(str(row.id) for row in rows[:10])

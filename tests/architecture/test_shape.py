@@ -1,0 +1,153 @@
+"""The shape of the code: small files, short functions, one place that sleeps, nothing of one machine."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import tidemill
+from app import faults
+
+ROOT = Path(__file__).parents[2]
+FILE_LINES, FUNCTION_LINES = 400, 60
+#: Its statements are the schema, table by table.
+LONG_FUNCTIONS = {"app/migrations/versions/0001_durable_jobs.py:upgrade"}
+PACKAGES = ("app", "recovery", "triggers", "stages", "processes", "tidemill", "tests", "bench", "examples")
+#: Words of the machines on which this was written; put together here, so that this file holds none.
+OF_A_MACHINE = re.compile(
+    "|".join(
+        ("/" + "work/", "/" + "home/" + r"\w", "/" + "Users/", "artifact" + "ory", r"nexus" + r"\.", "--index" + "-url")
+    ),
+)
+NOT_READ = {".lock", ".png", ".svg"}
+
+
+@cache
+def tracked() -> tuple[Path, ...]:
+    """What is in the repository, or is about to be."""
+    words = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    listed = subprocess.run(words, cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    return tuple(path for name in listed.split("\0") if name and (path := ROOT / name).is_file())
+
+
+def modules(*packages: str) -> Iterator[tuple[str, ast.Module]]:
+    for path in tracked():
+        name = str(path.relative_to(ROOT))
+        if path.suffix == ".py" and name.split("/")[0] in packages:
+            yield name, ast.parse(path.read_text())
+
+
+def test_no_file_is_too_long() -> None:
+    lines = {
+        str(path.relative_to(ROOT)): path.read_text().count("\n")
+        for path in tracked()
+        if path.suffix in (".py", ".sql") and path.relative_to(ROOT).parts[0] in PACKAGES
+    }
+    assert len(lines) > 80
+    assert {name: count for name, count in lines.items() if count > FILE_LINES} == {}
+
+
+def test_no_function_is_too_long() -> None:
+    long = {
+        f"{name}:{node.name}": node.end_lineno - node.lineno + 1
+        for name, module in modules(*PACKAGES)
+        for node in ast.walk(module)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno
+    }
+    assert {name for name, lines in long.items() if lines > FUNCTION_LINES} == LONG_FUNCTIONS
+
+
+def _sleeps(module: ast.Module) -> bool:
+    """Calls `time.sleep`, or takes it by name."""
+    return any(
+        (isinstance(node, ast.Attribute) and node.attr == "sleep" and ast.unparse(node.value) == "time")
+        or (
+            isinstance(node, ast.ImportFrom) and node.module == "time" and "sleep" in [each.name for each in node.names]
+        )
+        for node in ast.walk(module)
+    )
+
+
+def test_tests_sleep_in_one_place_only() -> None:
+    assert [name for name, module in modules("tests") if _sleeps(module)] == ["tests/kit/waiting.py"]
+
+
+def test_nothing_names_a_machine_or_a_private_registry() -> None:
+    found = {
+        str(path.relative_to(ROOT)): match.group()
+        for path in tracked()
+        if path.suffix not in NOT_READ and (match := OF_A_MACHINE.search(path.read_text(errors="replace")))
+    }
+    assert found == {}
+
+
+def test_the_lock_names_no_index_and_pins_hashes() -> None:
+    for lock in (path for path in tracked() if path.suffix == ".lock"):
+        text = lock.read_text()
+        assert "://" not in re.sub(r"#.*", "", text), lock.name
+        pinned = re.findall(r"^[\w.\[\]-]+==\S+", text, re.MULTILINE)
+        assert len(pinned) > 10
+        assert text.count("--hash=sha256:") >= len(pinned)
+
+
+def test_every_package_opens_with_what_it_is() -> None:
+    silent = [name for name, module in modules("app", "recovery", "tidemill") if not ast.get_docstring(module)]
+    assert silent == []
+
+
+def test_tests_name_what_they_prove() -> None:
+    """No test without an assertion: of its own, or one of a helper that it calls."""
+    parsed = list(modules("tests"))
+    functions = {
+        node.name: node for _, module in parsed for node in ast.walk(module) if isinstance(node, ast.FunctionDef)
+    }
+    empty = [
+        f"{name}:{test.name}"
+        for name, module in parsed
+        for test in ast.walk(module)
+        if isinstance(test, ast.FunctionDef) and test.name.startswith("test_") and not _asserts(test, functions, set())
+    ]
+    assert empty == []
+
+
+CLAIMS = re.compile(r"raises|warns|assert_\w+|wait_until|wait_for|run_state_machine_as_test|never_within")
+
+
+def _asserts(function: ast.FunctionDef, functions: dict[str, ast.FunctionDef], seen: set[str]) -> bool:
+    seen.add(function.name)
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert):
+            return True
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func).split(".")[-1]
+            if CLAIMS.fullmatch(called):
+                return True
+            if called in functions and called not in seen and _asserts(functions[called], functions, seen):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("name", tidemill.__all__)
+def test_the_facade_only_passes_on(name: str) -> None:
+    found = getattr(tidemill, name)
+    assert found.__module__ != "tidemill"
+    assert getattr(importlib.import_module(found.__module__), name) is found
+
+
+def test_every_fault_point_is_reached_somewhere() -> None:
+    used = {
+        str(node.args[0].value)
+        for _, module in modules("app", "recovery")
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "faults.reach"
+        and isinstance(node.args[0], ast.Constant)
+    }
+    assert used == set(faults.POINTS)
