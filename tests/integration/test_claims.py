@@ -171,11 +171,11 @@ def test_a_row_behind_the_cursor_is_found(table: Table, session: Session) -> Non
         table.put(session, number, age=100 - number)
     clock = FakeClock()
     cursor = Cursor(table.model, "check", monotonic=clock.monotonic)
-    table.take(2, cursor)
-    table.take(2, cursor)
+    table.take(3, cursor)
+    table.take(3, cursor)
     behind = table.put(session, 1, age=1000)
     clock.advance(1.01)
-    seen = [key for _ in range(3) for key in table.taken(table.take(2, cursor))]
+    seen = [key for _ in range(3) for key in table.taken(table.take(3, cursor))]
     assert behind in seen, "within a second, and the claim after it"
 
 

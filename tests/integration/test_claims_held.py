@@ -37,11 +37,11 @@ def do(what: str, table: Table, pass_key: uuid.UUID, keys: list[Key]) -> set[Key
 
 @pytest.mark.parametrize("what", ENDINGS)
 def test_whoever_holds_the_claim_may(what: str, table: Table, session: Session) -> None:
-    keys = [table.put(session, number, age=9 - number) for number in range(3)]
-    claim = table.take(2)
+    keys = [table.put(session, number, age=9 - number) for number in range(4)]
+    claim = table.take(3)
     assert do(what, table, claim.pass_key, keys[:2]) == set(keys[:2])
     expected = {"extend": "running", "finish": None, "give_back": "waiting", "park": "parked"}[what]
-    assert [table.state(session, key) for key in keys] == [expected, expected, "waiting"]
+    assert [table.state(session, key) for key in keys] == [expected, expected, "running", "waiting"]
 
 
 @pytest.mark.parametrize("what", ENDINGS)

@@ -73,17 +73,17 @@ def test_as_many_claims_as_max_parallel_says(table: Table, session: Session) -> 
 
 def test_a_batch_is_one_call_at_a_time(table: Table, session: Session) -> None:
     # S15
-    fill(table, session, 10)
+    fill(table, session, 6)
     limit(session, max_parallel=1)
-    claim = table.take(5)
-    assert len(claim.rows) == 5
-    assert table.take(5).rows == ()
+    claim = table.take(3)
+    assert len(claim.rows) == 3
+    assert table.take(3).rows == ()
     with transaction() as tx:
-        claims.finish(tx, table.model, claim.pass_key, table.taken(claim)[:4])
-    assert table.take(5).rows == (), "the last of the batch still runs"
+        claims.finish(tx, table.model, claim.pass_key, table.taken(claim)[:2])
+    assert table.take(3).rows == (), "the last of the batch still runs"
     with transaction() as tx:
-        claims.give_back(tx, table.model, claim.pass_key, table.taken(claim)[4:], charged=True)
-    assert len(table.take(5).rows) == 5
+        claims.give_back(tx, table.model, claim.pass_key, table.taken(claim)[2:], charged=True)
+    assert len(table.take(3).rows) == 3
 
 
 def test_calls_never_exceed_burst_and_rate(table: Table, session: Session) -> None:
@@ -132,42 +132,42 @@ def test_limits_change_at_run_time(table: Table, session: Session) -> None:
     # S15: with the next claim of a cursor that knew other limits.
     fill(table, session, 40)
     cursor = table.cursor()
-    assert len(table.take(2, cursor).rows) == 2
+    assert len(table.take(3, cursor).rows) == 3
     limit(session, max_parallel=2)
-    assert len(table.take(2, cursor).rows) == 2, "one claim ran: a second may"
-    assert table.take(2, cursor).rows == ()
+    assert len(table.take(3, cursor).rows) == 3, "one claim ran: a second may"
+    assert table.take(3, cursor).rows == ()
     limit(session, max_parallel=3)
-    assert len(table.take(2, cursor).rows) == 2
+    assert len(table.take(3, cursor).rows) == 3
     limit(session, max_parallel=None, rate="1/h")
     assert [len(table.take(2, cursor).rows) for _ in range(2)] == [1, 0]
     limit(session, rate=None, paused=True)
     assert table.take(2, cursor).paused
     limit(session, paused=False)
-    assert len(table.take(5, cursor).rows) == 5
+    assert len(table.take(10, cursor).rows) == 10
     assert not cursor.limited, "and from now on without the lock"
 
 
 def test_a_queue_without_limits_takes_no_lock(table: Table, session: Session, engine: Engine) -> None:
     # Somebody holds the row of the queue, and the claim does not wait.
-    fill(table, session, 2)
+    fill(table, session, 3)
     limit(session)
     with engine.connect() as other, other.begin():
         other.execute(sa.select(Queue).where(Queue.name == "check").with_for_update())
         with ThreadPoolExecutor(1) as threads:
-            claim = threads.submit(table.take, 2).result(5)
-    assert len(claim.rows) == 2
+            claim = threads.submit(table.take, 3).result(5)
+    assert len(claim.rows) == 3
 
 
 def test_a_queue_with_limits_is_decided_under_its_lock(table: Table, session: Session, engine: Engine) -> None:
-    fill(table, session, 2)
+    fill(table, session, 3)
     limit(session, max_parallel=5)
     with ThreadPoolExecutor(1) as threads, engine.connect() as other:
         with other.begin():
             other.execute(sa.select(Queue).where(Queue.name == "check").with_for_update())
-            claim = threads.submit(table.take, 2)
+            claim = threads.submit(table.take, 3)
             with pytest.raises(TimeoutError):
                 claim.result(0.2)
-        assert len(claim.result(5).rows) == 2
+        assert len(claim.result(5).rows) == 3
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_the_database_refuses_wrong_limits(session: Session, values: dict[str, f
 def test_the_next_claim_after_a_break_is_not_punished_for_it(table: Table, session: Session) -> None:
     # A worker whose clock is behind, or a queue that was idle for long: the bucket holds the burst, no more.
     fill(table, session, 20)
-    limit(session, rate="2/s", burst=4)
+    limit(session, rate="2/s", burst=8)
     session.execute(sa.update(Queue).values(tokens=-2, refilled_at=sa.func.now() - timedelta(days=3)))
     session.commit()
-    assert len(table.take(20).rows) == 6 - 1, "burst, and what may be called within a second; in sizes of batches"
+    assert len(table.take(30).rows) == 8 + 2, "burst, and what may be called within a second"

@@ -79,7 +79,7 @@ class Machine(RuleBasedStateMachine):
             visit.offer(session, visit.entity(number), self.begin + timedelta(seconds=at), lane)
         self.rows.setdefault(number, Row()).asked(at, lane)
 
-    @rule(want=st.sampled_from([1, 2, 3]), lane=st.sampled_from(Lane), lost=st.booleans())
+    @rule(want=st.sampled_from([1, 3]), lane=st.sampled_from(Lane), lost=st.booleans())
     def take(self, want: int, lane: Lane, lost: bool) -> None:  # noqa: FBT001
         # From the head: where a cursor stands is a matter of speed, and has tests of its own.
         claim = VISITS.take(want, lane=lane, lease=LOST if lost else LEASE)
