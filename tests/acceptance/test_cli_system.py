@@ -1,0 +1,206 @@
+"""The command line where it looks at the whole system: doctor, migrate, rights, settings, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.orm import Session
+
+from app.db import autocommit
+from app.jobs import endings, schedules
+from app.jobs.model import Job, JobState, Outcome, PeriodicJob
+from app.settings import settings
+from tests.conftest import forget_connections
+from tests.kit import rows, tasks
+from tests.kit.cli import Said, Tidemill, live_worker, one_sentence, script
+from tidemill import cancel, enqueue, periodic
+
+
+@pytest.fixture(autouse=True)
+def _broker(broker_url: str) -> None:
+    """Here too: what is changed rings for it."""
+
+
+def levels(said: Said) -> dict[str, str]:
+    return {each["check"]: each["level"] for each in said.data["findings"]}
+
+
+def test_doctor_on_a_healthy_system(tidemill: Tidemill, session: Session) -> None:
+    with live_worker("jobs"):
+        enqueue(tasks.record.s("x"))
+        said = tidemill("doctor --json")
+    assert (said.code, said.data["healthy"]) == (0, True)
+    assert {check for check, level in levels(said).items() if level != "ok"} == {"scheduler"}
+
+
+def test_doctor_finds_what_stands_still(tidemill: Tidemill, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("TIDEMILL_LEASE", "1s"), ("TIDEMILL_SWEEP_INTERVAL", "1s")):
+        monkeypatch.setenv(name, value)
+    settings.cache_clear()
+    lost, done = enqueue(tasks.record.s("lost")), enqueue(tasks.record.s("done"), queue="lonely")
+    session.execute(
+        sa.update(Job)
+        .where(Job.id == lost)
+        .values(
+            state=JobState.RUNNING,
+            pass_key=sa.func.gen_random_uuid(),
+            recovery_time=sa.func.now() - timedelta(hours=1),
+            claimed_by="w",
+            claimed_at=sa.func.now(),
+        )
+    )
+    row = session.execute(sa.select(*Job.__table__.c).where(Job.id == done)).one()
+    endings.log(session, row, Outcome.DONE)  # and yet it waits: that must never be
+    session.commit()
+    periodic(tasks.record.s("x"), every="1h", name="late")
+    session.execute(sa.update(PeriodicJob).values(next_at=sa.func.now() - timedelta(hours=1)))
+    session.commit()
+    monkeypatch.setattr("app.cli.health.work.SLACK", timedelta(0))
+    said = tidemill("doctor --json")
+    schedules.declared.clear()
+    assert (said.code, said.data["healthy"]) == (1, False)
+    failed = {check for check, level in levels(said).items() if level == "fail"}
+    # The pause after a start of the server: recovery, and so this check, waits one lease.
+    assert failed - {"leases"} == {"workers", "periodic jobs", "invariants"}
+    assert all(each["advice"] for each in said.data["findings"] if each["level"] != "ok")
+
+
+def test_doctor_on_a_broker_with_another_password(
+    tidemill: Tidemill, broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheme, _, rest = broker_url.partition("://")
+    monkeypatch.setenv("TIDEMILL_BROKER_URL", f"{scheme}://:wrong@{rest.partition('@')[2]}")
+    settings.cache_clear()
+    begun = datetime.now(UTC)
+    said = tidemill("doctor --json")
+    assert datetime.now(UTC) - begun < timedelta(seconds=3)
+    assert (said.code, levels(said)["broker"]) == (1, "fail")
+    assert "wrong" not in said.out.replace("wrong password", "")
+
+
+def test_doctor_without_a_database(tidemill: Tidemill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMILL_DATABASE_URL", "postgresql://u:p@127.0.0.1:1/x")
+    forget_connections()
+    said = tidemill("doctor --json")
+    assert (said.code, levels(said)["database"], levels(said)["broker"]) == (1, "fail", "ok")
+
+
+# The schema
+
+
+def test_migrate(empty_database_url: str, tidemill: Tidemill) -> None:
+    said = tidemill("migrate --check")
+    assert said.code == 1
+    assert one_sentence(said, "at revision none, this release needs 0", "tidemill migrate")
+    for words in ("status", "job list", "job retry 1", "queue pause x"):
+        said = tidemill(words)
+        assert said.code == 1
+        assert one_sentence(said, "run 'tidemill migrate'"), words
+    unmigrated = tidemill("doctor --json")
+    assert (unmigrated.code, levels(unmigrated)["schema"]) == (1, "fail")
+    said = tidemill("migrate")
+    assert said.code == 0
+    assert "running upgrade" in said.out
+    assert "nothing to do" in tidemill("migrate").out
+    assert tidemill("migrate --check").code == 0
+
+
+def test_migrate_makes_the_tasks_known(env: dict[str, str], session: Session) -> None:
+    said = script("migrate", env)
+    assert (said.code, said.err) == (0, "")
+    assert "known" in said.out
+    assert rows.known(session, tasks.record.name)
+
+
+@pytest.fixture
+def roles(engine: Engine, databases: Any) -> Iterator[tuple[str, str]]:
+    """Two that may log in, with names that want quoting."""
+    names = 'run"time 100%', "producer of 'shop'"
+    quoted = ['"' + name.replace('"', '""').replace("%", "%%") + '"' for name in names]
+    with databases.admin.connect() as admin:
+        for name in quoted:
+            admin.exec_driver_sql(f"DROP ROLE IF EXISTS {name}")
+            admin.exec_driver_sql(f"CREATE ROLE {name} LOGIN PASSWORD 'secret'")
+        yield names
+        forget_connections()
+        inside = sa.create_engine(databases.admin.url.set(database=engine.url.database), poolclass=sa.NullPool)
+        with inside.begin() as connection:
+            for name in quoted:
+                connection.exec_driver_sql(f"DROP OWNED BY {name}")
+        for name in quoted:
+            admin.exec_driver_sql(f"DROP ROLE {name}")
+
+
+def become(role: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = make_url(url).set(username=role, password="secret")
+    monkeypatch.setenv("TIDEMILL_DATABASE_URL", theirs.render_as_string(hide_password=False))
+    forget_connections()
+
+
+def test_granted_roles_can_do_their_work_and_no_more(
+    roles: tuple[str, str], database_url: str, tidemill: Tidemill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime, producer = roles
+    enqueue_in_sql = sa.text("select tidemill.enqueue('tests.kit.tasks.record')")
+    become(runtime, database_url, monkeypatch)
+    assert levels(tidemill("doctor --json"))["rights"] == "fail"
+    said = tidemill("status")
+    assert said.code == 1
+    assert one_sentence(said, "permission denied for schema tidemill")
+    monkeypatch.setenv("TIDEMILL_DATABASE_URL", database_url)
+    forget_connections()
+    assert tidemill("migrate --grant", runtime, "--grant-producer", producer).code == 0
+    assert one_sentence(tidemill("migrate --grant nobody-at-all"), "no role 'nobody-at-all'")
+    become(runtime, database_url, monkeypatch)
+    cancel(enqueue(tasks.record.s("x")))
+    assert levels(tidemill("doctor --json"))["rights"] == "ok"
+    assert one_sentence(tidemill("migrate --grant", producer), "does not own the schema")
+    become(producer, database_url, monkeypatch)
+    with autocommit() as connection:
+        with pytest.raises(sa.exc.DBAPIError, match="no task named"):  # it was let in
+            connection.execute(enqueue_in_sql)
+        with pytest.raises(sa.exc.ProgrammingError, match="permission denied for table job"):
+            connection.execute(sa.select(Job.id))
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "parts"),
+    [
+        ("TIDEMILL_DATABASE_URL", "postgresql://u:secret@127.0.0.1:1/x", ("does not answer",)),
+        ("TIDEMILL_DATABASE_URL", "postgresql://u:se/cret@127.0.0.1:5432/x", ("TIDEMILL_DATABASE_URL",)),
+        ("TIDEMILL_DATABASE_URL", "mysql://x", ("TIDEMILL_DATABASE_URL", "postgresql://")),
+        ("TIDEMILL_LEASE", "soon", ("TIDEMILL_LEASE='soon'",)),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(
+    name: str, value: str, parts: tuple[str, ...], tidemill: Tidemill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    forget_connections()
+    said = tidemill("status")
+    assert (said.code, said.out) == (1, "")
+    assert one_sentence(said, *parts)
+    assert "cret" not in said.err
+
+
+def test_errors_of_the_script(env: dict[str, str], tmp_path: Path) -> None:
+    """Without a traceback, unless it is asked for."""
+    said = script("job show 4711", env)
+    assert (said.code, one_sentence(said, "no job 4711")) == (1, True)
+    assert "Traceback" in script("job show 4711", env | {"TIDEMILL_LOG_LEVEL": "DEBUG"}).err
+    nowhere = {name: value for name, value in env.items() if not name.startswith("TIDEMILL_")}
+    said = script("status", nowhere, tmp_path)
+    assert (said.code, one_sentence(said, "TIDEMILL_DATABASE_URL is not set", "tidemill up")) == (1, True)
+    said = script("migrate", env | {"TIDEMILL_MODULES": "no_such_module"})
+    assert (said.code, one_sentence(said, "TIDEMILL_MODULES", "no_such_module")) == (1, True)
+    said = script("job log --since nonsense", env)
+    assert (said.code, one_sentence(said, "--since")) == (2, True)
