@@ -35,14 +35,15 @@ class _Taken:
 
 def take(cursor: Cursor, want: int, *, worker: str, lease: timedelta) -> Claim:
     """Claims up to `want` rows, best first. Fewer: no more are ready now, or the queue's limits say so."""
-    taken = _take(cursor, want, worker, lease)
+    size = max(each for each in SIZES if each <= want)
+    taken = _take(cursor, size, worker, lease)
     if taken.unknown_rank:
         with autocommit() as connection:
             in_use = set(connection.execute(ranks_in_use(cursor.model), {"p_queue": cursor.queue}).scalars())
         cursor.learn(in_use)
         if not taken.claim.rows:
-            taken = _take(cursor, want, worker, lease)
-    cursor.advance(taken.claim.rows, want)
+            taken = _take(cursor, size, worker, lease)
+    cursor.advance(taken.claim.rows, size)
     return taken.claim
 
 
