@@ -28,12 +28,13 @@ def backlog(task: str, count: int) -> dict[str, Any]:
 
 def lone(samples: int, warm: int, pause: tuple[float, float]) -> dict[str, Any]:
     """From just before COMMIT to the task's first line, in milliseconds."""
-    waited = []
+    waited, after = [], []
     for number in range(-warm, samples):
         time.sleep(random.uniform(*pause))
         with transaction() as session:
             enqueue(tasks.stamp.s(number), session=session)
             committing = time.time_ns()
+        committed = time.time_ns()
         answer = tasks.stamps().blpop(["bench.stamps"], timeout=30)
         if answer is None:
             sys.exit(f"job {number} did not begin within 30 s")
@@ -41,7 +42,8 @@ def lone(samples: int, warm: int, pause: tuple[float, float]) -> dict[str, Any]:
         assert int(which) == number
         if number >= 0:
             waited.append((int(arrived) - committing) / 1e6)
-    return {"waited": waited}
+            after.append((int(arrived) - committed) / 1e6)
+    return {"waited": waited, "after": after}
 
 
 def single(count: int, warm: int) -> dict[str, Any]:

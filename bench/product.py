@@ -94,10 +94,11 @@ def work_off(context: Context, service: Service, task: str, count: int) -> float
         return count / took
 
 
-def lone(context: Context, *, samples: int, warm: int, pause: tuple[float, float]) -> list[float]:
-    """Milliseconds from just before COMMIT to the task's first line."""
+def lone(context: Context, *, samples: int, warm: int, pause: tuple[float, float]) -> tuple[list[float], list[float]]:
+    """Milliseconds to the task's first line: from just before COMMIT, and from its return."""
     with worker(context):
-        return produce(context, "lone", samples=samples, warm=warm, pause=pause)["waited"]
+        taken = produce(context, "lone", samples=samples, warm=warm, pause=pause)
+        return taken["waited"], taken["after"]
 
 
 def empty_the_queue(context: Context) -> None:

@@ -206,9 +206,15 @@ def task_of(signature: Signature) -> Any:
 
 
 def queue_of(task: Any, options: Mapping[str, Any]) -> str:
-    """Where Celery's own words say so: the call's, then the task's; else `jobs`."""
-    queue = options.get("queue") or getattr(task, "queue", None)
+    """Where Celery's own words say so: the call's, then the task's, then `task_routes`; else `jobs`."""
+    queue = options.get("queue") or getattr(task, "queue", None) or _routed(task)
     return JOBS if queue is None else payload.name("queue", str(queue))
+
+
+def _routed(task: Any) -> Any:
+    route = task.app.amqp.router.lookup_route(task.name) or {}
+    queue = route.get("queue")
+    return getattr(queue, "name", queue)
 
 
 def attempts_of(task: _Task, asked: int | None = None) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from celery import chain, chord, group
+from celery.app import routes as celery_routes
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from sqlalchemy.engine import Engine
@@ -157,6 +158,13 @@ def test_words_of_celery_that_a_job_can_have_are_taken_over(session: Session) ->
     assert found is not None
     assert (found.queue, found.rank) == ("mail", -5)
     assert [job(session, enqueue(task.s())).max_attempts for task in (noop, crash, asks_again)] == [4, 3, 3]  # type: ignore[union-attr]
+
+
+def test_routes_of_celery_say_the_queue(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    routes = celery_routes.prepare({"tests.kit.tasks.noop": {"queue": "routed"}})
+    monkeypatch.setattr(noop.app.amqp.router, "routes", routes)
+    found = [job(session, enqueue(noop.s(), **words)) for words in ({}, {"queue": "mail"})]
+    assert [each.queue for each in found if each] == ["routed", "mail"]
 
 
 @pytest.mark.parametrize("option", ["countdown", "eta", "expires", "link", "link_error", "task_id"])
