@@ -161,7 +161,7 @@ def test_words_of_celery_that_a_job_can_have_are_taken_over(session: Session) ->
 
 
 def test_routes_of_celery_say_the_queue(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    routes = celery_routes.prepare({"tests.kit.tasks.noop": {"queue": "routed"}})
+    routes = celery_routes.prepare([{"tests.kit.tasks.noop": {"queue": "routed"}}])
     monkeypatch.setattr(noop.app.amqp.router, "routes", routes)
     found = [job(session, enqueue(noop.s(), queue=queue)) for queue in (None, "mail")]
     assert [each.queue for each in found if each] == ["routed", "mail"]
