@@ -76,6 +76,8 @@ class Alarm:
     @contextmanager
     def guarding(self) -> Iterator[None]:
         """What runs in the block may be stopped."""
+        if self.hand_back():
+            raise HandBack("the worker was stopped")
         self._guarding = True
         try:
             self._arm()

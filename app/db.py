@@ -67,15 +67,18 @@ class _Pool(sa.QueuePool):
             ) from error
 
 
-def new_engine(url: str, *, pool_size: int, overflow: int = 0, name: str = "tidemill") -> Engine:
+def new_engine(url: str, *, pool_size: int, overflow: int = 0, name: str = "tidemill", options: str = "") -> Engine:
     engine = sa.create_engine(
         url,
         poolclass=_Pool,
+        # What jobs carry is not for logs.
+        hide_parameters=True,
         pool_size=pool_size,
         max_overflow=overflow,
         pool_timeout=10,
         connect_args={
             "application_name": name,
+            "options": options,
             "connect_timeout": 3,
             # A server that vanished without a word is noticed within seconds, not after the kernel's two hours.
             "keepalives_idle": 5,
@@ -191,6 +194,10 @@ def autocommit() -> Iterator[Connection]:
         driver.autocommit = True
         try:
             yield connection
+        except sa.exc.DBAPIError:
+            # Whatever a task has left behind in this session (read only, another role) ends with it.
+            connection.invalidate()
+            raise
         finally:
             if not driver.closed:
                 driver.autocommit = False

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from app import workers
 from app.claims import Lane, distinct_prefix
@@ -51,7 +52,7 @@ def run_once(limit: int = 1000, *, queues: Iterable[str] | None = None, publishe
     only = None if queues is None else set(queues)
     with transaction() as session:
         slots = workers.slots(session)
-        ready = [each for table in registry.waiting for each in find_ready(session, table, limit)]
+        ready = [each for table in registry.waiting for each in find_ready(session, table, limit, only)]
     ready = [each for each in ready if (only is None or each.queue in only) and not each.paused][:limit]
     waiting = sum(each.rows for each in ready)
     if not any(each.free > 0 for each in ready):
@@ -77,14 +78,18 @@ def _wanted(ready: Ready, slots: dict[str, int], publisher: Publisher) -> list[B
     return [Bell(ready.queue, GENERIC, ready.lane)] * max(0, min(room, wanted, ready.free))
 
 
-def find_ready(session: Any, table: Waiting, limit: int = 1000) -> list[Ready]:
+def find_ready(session: Any, table: Waiting, limit: int = 1000, only: set[str] | None = None) -> list[Ready]:
     """The queues with ready rows, and how many rows, up to what 100 tickets serve."""
     found: dict[tuple[str, Lane], Ready] = {}
     for lane in table.lanes:
-        for queue, rows, free, paused in session.execute(_ready(table.model, lane), {"most": limit}):
+        for queue, rows, free, paused in session.execute(_ready(table.model, lane), _parameters(limit, only)):
             before = found.get((queue, lane))
             found[(queue, lane)] = Ready(queue, lane, rows + (before.rows if before else 0), free, bool(paused))
     return list(found.values())
+
+
+def _parameters(limit: int, only: set[str] | None) -> dict[str, Any]:
+    return {"most": limit, "only": None if only is None else sorted(only)}
 
 
 @built_once
@@ -112,9 +117,12 @@ def _ready(model: Any, lane: Lane) -> Any:
         (Queue.max_parallel.is_not(None), Queue.max_parallel - live.scalar_subquery()),
         else_=UNLIMITED,
     )
+    only = sa.bindparam("only", type_=ARRAY(sa.Text))
     return (
         sa.select(groups.c.queue, counted.c.rows, free, Queue.paused)
         .select_from(groups.join(counted, sa.true()).outerjoin(Queue, Queue.name == groups.c.queue))
-        .where(counted.c.rows > 0)
+        .where(counted.c.rows > 0, sa.or_(only.is_(None), groups.c.queue == sa.any_(only)))
+        # Where there are more than one pass takes, none of them is left out for ever.
+        .order_by(sa.func.random())
         .limit(sa.bindparam("most", type_=sa.Integer, literal_execute=True))
     )

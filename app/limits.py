@@ -74,7 +74,9 @@ class Grant:
 
 def grant(limits: Limits, live: int, want: int) -> Grant:
     """Pure: what a claim of `want` rows may have while `live` claims run."""
-    tokens = limits.tokens if limits.rate is None else min(limits.burst, limits.tokens + limits.idle * limits.rate)
+    tokens = (
+        limits.tokens if limits.rate is None else min(limits.burst, limits.tokens + max(0.0, limits.idle) * limits.rate)
+    )
     if limits.paused or want <= 0 or (limits.max_parallel is not None and live >= limits.max_parallel):
         return Grant(tokens=tokens, paced=limits.rate is not None)
     if limits.rate is None:
@@ -92,9 +94,7 @@ _LOCK = (
         Queue.rate,
         Queue.burst,
         Queue.tokens,
-        sa.func.greatest(0.0, sa.extract("epoch", sa.func.clock_timestamp() - Queue.refilled_at).cast(sa.Double)).label(
-            "idle"
-        ),
+        sa.extract("epoch", sa.func.clock_timestamp() - Queue.refilled_at).cast(sa.Double).label("idle"),
     )
     .where(Queue.name == sa.bindparam("queue"))
     .with_for_update()

@@ -13,6 +13,7 @@ statement is prepared by name on each connection, when it is first used there.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -75,7 +76,8 @@ class Prepared:
             return connection.execute(self._statement, parameters)
         ended = time.monotonic()
         if ended - begun > SLOW_SECONDS and ended - made[self.name] > SLOW_AGE_SECONDS:
-            self._forget(connection, made)
+            # Marked only: the statement is committed, and nothing after it may fail.
+            made[self.name] = -math.inf
         return result
 
     def _forget(self, connection: Connection, made: dict[str, float]) -> None:

@@ -7,6 +7,7 @@ Celery's tracer: signals, logging, `self.retry` and `autoretry_for` work as ever
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
@@ -35,10 +36,13 @@ from app.jobs.model import Outcome
 from app.jobs.run import Runner
 from app.settings import settings
 from app.stopping import stopping
+from app.workers import child_name
 
 log = logging.getLogger(__name__)
 
 _BATCH = "tidemill_batch"
+#: Another program may have put in numbers and depths that Python does not read.
+_UNREADABLE = (ValueError, RecursionError)
 AWAY_DELAY = timedelta(seconds=1)
 UNKNOWN_TASK_DELAY = timedelta(seconds=60)
 LIMIT_DELAY = timedelta(seconds=1)
@@ -79,12 +83,13 @@ class Ticketed(Task):  # type: ignore[type-arg]
         if options:
             raise Unsupported(f"{self.name}: a job cannot change {', '.join(sorted(options))} when it is tried again")
         # What enqueue() was told rules; it was told what the task says, unless the caller said otherwise.
-        attempts = job.max_attempts if max_retries is None else max_retries + 1
+        attempts = job.max_attempts if max_retries is None else min(max_retries + 1, ATTEMPTS_LIMIT)
         if job.attempt >= attempts < ATTEMPTS_LIMIT:
             if exc is not None:
                 raise exc
             raise MaxRetriesExceededError(f"{self.name}: job {job.id} was tried {job.attempt} times")
         seconds: Any = self.default_retry_delay if countdown is None else countdown
+        payload.moment("countdown", seconds)
         again: Any = Retry(exc=exc, when=eta or seconds)
         again.changes = _changed(self.name, args, kwargs) | {"max_attempts": attempts}
         if throw:
@@ -121,7 +126,11 @@ class CeleryCalls:
         return size_of(getattr(task, "run", None))
 
     def call(self, job: ThisJob, row: Row[Any]) -> Done | Failure:
-        outcome, result = self._call(job, row.task, row.args, row.kwargs, {}, row.attempts)
+        try:
+            args, kwargs = _arguments(row)
+        except _UNREADABLE as error:
+            return Failure(f"the arguments cannot be read: {_told(error)}")
+        outcome, result = self._call(job, row.task, args, kwargs, {}, row.attempts)
         if isinstance(outcome, Failure):
             return outcome
         return Done(row.id, job.started, self._kept(row.task, result))
@@ -129,7 +138,10 @@ class CeleryCalls:
     def call_batch(self, task: str, rows: Sequence[Row[Any]]) -> Failure | None:
         first = ThisJob(rows[0], rows[0].pass_key)
         first.started = time.monotonic()
-        calls = [Call(row.id, row.args, row.kwargs, row.attempts, row.enqueued_at) for row in rows]
+        try:
+            calls = [Call(row.id, *_arguments(row), row.attempts, row.enqueued_at) for row in rows]
+        except _UNREADABLE as error:
+            return Failure(f"the arguments cannot be read: {_told(error)}")
         outcome, _ = self._call(first, task, [calls], {}, {_BATCH: True}, min(row.attempts for row in rows))
         return outcome
 
@@ -157,7 +169,15 @@ class CeleryCalls:
         except HandBack as stop:
             return Failure(str(stop), again=timedelta(0), outcome=Outcome.INTERRUPTED, uncharged=True), None
         except ClaimIsLost as lost:
-            return Failure(f"claim lost: {lost}", again=timedelta(0), outcome=Outcome.LOST), None
+            # As the sweep would have it, if the claim is still there to be ended.
+            again = LIMIT_DELAY * 2 ** min(job.attempt, 8) if job.attempt < job.max_attempts else None
+            return Failure(f"claim lost: {lost}", again=again, outcome=Outcome.LOST), None
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            # Such as asyncio's CancelledError, which Celery lets through: a failure of this job, not of the worker.
+            log.exception("task %s[%s] raised", name, job.id)
+            return Failure(_told(error)), None
         finally:
             limits.clear()
             if token is not None:
@@ -239,10 +259,14 @@ def _outcome(job: ThisJob, info: Any, returned: Any) -> tuple[Failure | None, An
         return Failure(_told(cause), _trace(returned), again, Outcome.RETRIED, changes=changes), None
     if info.state == states.REJECTED and getattr(error, "requeue", False) and job.attempt < job.max_attempts:
         return Failure(_told(error), again=timedelta(seconds=1), outcome=Outcome.RETRIED), None
-    if isinstance(error, Unavailable):
-        # Nobody's fault here, and no reason to count: without the database nothing else ends either.
-        return Failure(_told(error), again=AWAY_DELAY, outcome=Outcome.RETRIED, uncharged=True), None
+    if isinstance(error, Unavailable) and job.attempt < job.max_attempts:
+        # Like a lost worker. It counts: a task may be what ends the connection, every time.
+        return Failure(_told(error), again=AWAY_DELAY * 2 ** min(job.attempt, 6), outcome=Outcome.RETRIED), None
     return Failure(_told(error), _trace(returned)), None
+
+
+def _arguments(row: Row[Any]) -> tuple[Any, Any]:
+    return json.loads(row.args), json.loads(row.kwargs)
 
 
 def _told(error: Any) -> str:
@@ -278,6 +302,6 @@ def _this_runner(app: Celery[Any], hostname: str) -> Runner:
     global _runner
     if _runner is None or _runner[0] != os.getpid():
         alarm.install()
-        worker = f"{hostname}/{os.getpid()}"
+        worker = child_name(hostname, os.getpid())
         _runner = (os.getpid(), Runner(CeleryCalls(app, hostname), worker, settings().lease, stopping.is_set))
     return _runner[1]

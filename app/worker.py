@@ -96,7 +96,7 @@ class Service(bootsteps.StartStopStep):
         alive = set(_children(worker.pool))
         dead, self._alive = self._alive - alive, alive
         for table in registry.waiting if dead else ():
-            claims.orphan(connection, table.model, [f"{worker.hostname}/{pid}" for pid in dead])
+            claims.orphan(connection, table.model, [workers.child_name(worker.hostname, pid) for pid in dead])
 
     def _busy(self, hostname: str) -> bool:
         running = sa.select(Job.id).where(is_running(Job), Job.claimed_by.startswith(hostname + "/", autoescape=True))

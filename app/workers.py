@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
@@ -14,6 +15,8 @@ from app.claims import Executor
 from app.db import Model
 
 BEAT_SECONDS = 3.0
+#: Of this worker's start, known to its children: two containers may have the same host name and process ids.
+INCARNATION = secrets.token_hex(3)
 #: A worker that has not been heard of for this long is not counted on.
 GONE = timedelta(seconds=15)
 
@@ -37,6 +40,10 @@ def beat(executor: Executor, name: str, queues: list[str], slots: int, pid: int)
         .values(name=name, **values)
         .on_conflict_do_update(index_elements=["name"], set_=values)
     )
+
+
+def child_name(hostname: str, pid: int) -> str:
+    return f"{hostname}/{pid}.{INCARNATION}"
 
 
 def leave(executor: Executor, name: str, pid: int) -> None:

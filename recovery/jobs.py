@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from sqlalchemy.exc import IntegrityError
+import sqlalchemy as sa
+from sqlalchemy.engine import Row
+from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.orm import Session
 
 from app import claims, faults
 from app.db import transaction
@@ -13,38 +18,53 @@ from app.jobs.model import Job, JobState, Outcome
 from app.settings import settings
 
 LIMIT = 1000
+LOCK_TIMEOUT = "200ms"
 
 
 @dataclass(frozen=True)
 class Report:
+    """`blocked`: a stranger's open transaction enqueues their key; the next sweep tries again."""
+
     lost: int = 0
     parked: int = 0
     absorbed: int = 0
+    blocked: int = 0
     more: bool = False
 
 
 def run_once(limit: int = LIMIT) -> Report:
     """Puts back at most `limit` lost jobs; those that died alone too often are parked. Any number may run at once."""
-    for _ in range(3):
-        try:
-            return _sweep(limit)
-        except IntegrityError:
-            # A newer job with the key of one that goes back came in between: the next look sees it.
-            continue
-    return Report()
-
-
-def _sweep(limit: int) -> Report:
     with transaction() as session:
+        session.execute(sa.select(sa.func.set_config("lock_timeout", LOCK_TIMEOUT, True)))
         rows = claims.overdue(session, Job, limit, settings().lease)
         if not rows:
             return Report()
-        gone = endings.absorbed(session, None, [row.id for row in rows])
-        rows = [row for row in rows if row.id not in gone]
-        states = claims.time_out(session, Job, rows)
-        for row in rows:
-            endings.log(session, row, Outcome.LOST, error=f"worker {row.claimed_by} gave no sign of life in time")
+        report = _put_back(session, rows)
+        if report is None:
+            # One of them stands in the way; it must not hold up the others.
+            singly = [_put_back(session, [row]) for row in rows]
+            done = [each for each in singly if each is not None]
+            report = Report(
+                sum(each.lost for each in done),
+                sum(each.parked for each in done),
+                sum(each.absorbed for each in done),
+                singly.count(None),
+            )
         faults.reach("sweep.before_commit")
     faults.reach("sweep.committed")
-    parked = sum(state == JobState.PARKED for state in states.values())
-    return Report(len(rows), parked, len(gone), more=len(rows) + len(gone) == limit)
+    return replace(report, more=len(rows) == limit and report.lost > 0)
+
+
+def _put_back(session: Session, rows: Sequence[Row[Any]]) -> Report | None:
+    """All of them, or none."""
+    try:
+        with session.begin_nested():
+            gone = endings.absorbed(session, None, [row.id for row in rows])
+            left = [row for row in rows if row.id not in gone]
+            for worker in {row.claimed_by for row in left}:
+                ids = [row.id for row in left if row.claimed_by == worker]
+                endings.log(session, ids, Outcome.LOST, error=f"worker {worker} gave no sign of life in time")
+            states = claims.time_out(session, Job, left)
+    except (IntegrityError, OperationalError):
+        return None
+    return Report(len(left), sum(state == JobState.PARKED for state in states.values()), len(gone))

@@ -60,6 +60,10 @@ class Holding:
         with self._lock:
             return self._rest.popleft() if self._rest and not self.lost else None
 
+    def hold_again(self, rows: Sequence[Row[Any]]) -> None:
+        with self._lock:
+            self.held |= {key_of(self.model, row) for row in rows}
+
     def put_back(self, row: Row[Any]) -> None:
         with self._lock:
             self._rest.appendleft(row)
@@ -134,8 +138,6 @@ class Keeper:
 
     def _look_after(self, holding: Holding) -> None:
         now = time.monotonic()
-        if now - holding.begun_at > REST_SECONDS:
-            holding.let_go(self._own_engine().begin)
         if now - holding.extended_at > holding.lease / 3 and (keys := holding.keys()):
             asked = time.monotonic()
             with self._own_engine().begin() as connection:
@@ -148,10 +150,17 @@ class Keeper:
                 log.warning("lost the claim on %s", ", ".join(str(key) for key in sorted(lost)))
                 if self._holding is holding:
                     alarm.now("lost", lambda: ClaimIsLost("another worker has it now"))
+        if now - holding.begun_at > REST_SECONDS:
+            holding.let_go(self._own_engine().begin)
 
     def _own_engine(self) -> Engine:
         if self._engine is None:
-            self._engine = new_engine(settings().resolved_database_url(), pool_size=1, name="tidemill-keeper")
+            # Whatever it is that blocks, a stranger's lock or a slow server, must not cost what it keeps.
+            limit = int(settings().lease.total_seconds() * 1000 / 6)
+            options = f"-c lock_timeout={min(500, limit)} -c statement_timeout={limit}"
+            self._engine = new_engine(
+                settings().resolved_database_url(), pool_size=1, name="tidemill-keeper", options=options
+            )
         return self._engine
 
 

@@ -10,7 +10,18 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import CursorResult, Row
 
-from app.claims.model import Claimable, Executor, Key, among, distinct_prefix, is_running, key_columns, key_of, table_of
+from app.claims.model import (
+    Claimable,
+    Executor,
+    Key,
+    among,
+    distinct_prefix,
+    is_running,
+    key_columns,
+    key_of,
+    readable,
+    table_of,
+)
 
 #: A row that died alone waits this long, doubled by each attempt, up to the most.
 DELAY, DELAY_MOST = timedelta(seconds=1), timedelta(minutes=5)
@@ -25,7 +36,7 @@ def overdue(executor: Executor, model: type[Claimable], limit: int, lease: timed
     table = table_of(model)
     queues = distinct_prefix(model, is_running(model))
     late = (
-        sa.select(table)
+        sa.select(*readable(table.c))
         .where(model.queue == queues.c.queue, is_running(model), model.recovery_time < sa.func.now())
         .order_by(model.recovery_time)
         .limit(limit)

@@ -121,6 +121,15 @@ def table_of(model: type[Claimable]) -> sa.Table:
     return model.__table__  # type: ignore[attr-defined, no-any-return]
 
 
+def readable(columns: Any) -> list[sa.ColumnElement[Any]]:
+    """Of a row that goes to a worker: JSON as the text that it is. What another program put in may be more than Python
+    can read, and must fail the one row that it is in, not the claim of all."""
+    return [
+        sa.cast(column, sa.Text).label(column.name) if isinstance(column.type, sa.JSON) else column
+        for column in columns
+    ]
+
+
 @built_once
 def key_columns(model: type[Claimable]) -> tuple[sa.Column[Any], ...]:
     return tuple(table_of(model).primary_key.columns)

@@ -20,6 +20,7 @@ from app.claims.model import (
     is_running,
     is_waiting,
     key_columns,
+    readable,
     table_of,
 )
 from app.limits import Queue
@@ -80,7 +81,7 @@ def claiming(model: type[Claimable], lane: Lane, size: int, under_limits: bool) 
             claimed_at=sa.func.now(),
             claimed_by=sa.bindparam("p_worker", type_=sa.Text),
         )
-        .returning(table, chosen.c.ready)
+        .returning(*readable(table.c), chosen.c.ready)
         .cte("claimed")
     )
     return (

@@ -67,6 +67,9 @@ def _take_under_limits(cursor: Cursor, want: int, worker: str, lease: timedelta)
             running = session.execute(live(cursor.model), {"p_queue": cursor.queue}).scalar_one()
         granted = limits.grant(allowed, running, want)
         if not granted.count:
+            if allowed.idle < 0:
+                # The clock was set back: from now on the bucket fills by the new one.
+                limits.spend(session, cursor.queue, granted, 0)
             return _Taken(Claim(new_pass(), paused=allowed.paused), limited=cursor.limited, unknown_rank=False)
         taken = _claim(session, cursor, granted.count, worker, lease, under_limits=True)
         rows = taken.claim.rows

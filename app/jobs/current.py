@@ -30,6 +30,7 @@ class ThisJob:
         self.started = 0.0
         self.restart_limits: Any = None
         self.let_go: Any = None
+        self.take_back: Any = None
 
     @property
     def id(self) -> JobId:
@@ -70,14 +71,20 @@ class ThisJob:
         """
         if self.ended:
             raise TidemillError("this job has ended with its first this_job().transaction()")
-        with db.transaction() as session:
-            yield session
-            session.flush()
-            if self.let_go is not None:
-                self.let_go()
-            if not endings.done(session, self._pass_key, [endings.Done(self.id, self.started)]):
-                raise ClaimLost(f"job {self.id} is not ours any more: nothing of this transaction was saved")
-            faults.reach("finish.before_commit")
+        try:
+            with db.transaction() as session:
+                yield session
+                session.flush()
+                if self.let_go is not None:
+                    self.let_go()
+                if not endings.done(session, self._pass_key, [endings.Done(self.id, self.started)]):
+                    raise ClaimLost(f"job {self.id} is not ours any more: nothing of this transaction was saved")
+                faults.reach("finish.before_commit")
+        except BaseException:
+            # The job goes on, and so must its lease.
+            if self.take_back is not None:
+                self.take_back()
+            raise
         self.ended = True
         faults.reach("finish.committed")
 

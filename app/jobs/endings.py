@@ -108,27 +108,25 @@ def failed(executor: Executor, pass_key: PassKey, row: Row[Any], started: float 
     key = [(row.id,)]
     error = _storable(failure.error[:ERROR_LIMIT])
     trace = _storable(failure.traceback[-TRACEBACK_LIMIT:]) if failure.traceback else None
-    if failure.again is None:
-        ours = bool(claims.park(executor, Job, pass_key, key, error=error))
-    elif absorbed(executor, pass_key, [row.id], error=error, traceback=trace):
+    if failure.again is not None and absorbed(executor, pass_key, [row.id], error=error, traceback=trace):
         return True
-    else:
-        ours = bool(
-            claims.give_back(
-                executor,
-                Job,
-                pass_key,
-                key,
-                charged=not failure.uncharged,
-                delay=failure.again or None,
-                alone=failure.alone,
-                error=error,
-                **failure.changes,
-            )
+    if failure.outcome is not None:
+        log(executor, [row.id], failure.outcome, pass_key=pass_key, started=started, error=error, traceback=trace)
+    if failure.again is None:
+        return bool(claims.park(executor, Job, pass_key, key, error=error))
+    return bool(
+        claims.give_back(
+            executor,
+            Job,
+            pass_key,
+            key,
+            charged=not failure.uncharged,
+            delay=failure.again or None,
+            alone=failure.alone,
+            error=error,
+            **failure.changes,
         )
-    if ours and failure.outcome is not None:
-        log(executor, row, failure.outcome, started, error=error, traceback=trace)
-    return ours
+    )
 
 
 def _storable(text: str) -> str:
@@ -136,31 +134,57 @@ def _storable(text: str) -> str:
     return text.replace("\x00", "").encode(errors="backslashreplace").decode()
 
 
-def log(executor: Executor, row: Any, outcome: Outcome, started: float | None = None, **more: Any) -> None:
-    """Writes one execution; without `started` there was none, or nobody knows when it began but the claim."""
+def log(
+    executor: Executor,
+    ids: Sequence[int],
+    outcome: Outcome,
+    *,
+    pass_key: PassKey | None = None,
+    started: float | None = None,
+    **more: Any,
+) -> set[int]:
+    """Writes an execution of each job that is in the queue, and ours if a pass is given; call it before the job leaves.
+
+    From row to row within the database: arguments that came in by SQL need not be such as Python can write again.
+    Without `started` there was no execution, or nobody knows when it began but the claim.
+    """
     now = sa.func.clock_timestamp()
-    began = row.claimed_at if started is None else now - timedelta(seconds=time.monotonic() - started)
-    executor.execute(sa.insert(JOB_LOG).values(**_copied(row), outcome=outcome, started_at=began, ended_at=now, **more))
+    mine = sa.true() if pass_key is None else JOB.c.pass_key == pass_key
+    held = sa.select(JOB).where(_among(ids), mine).order_by(JOB.c.id).with_for_update().cte("held")
+    began = held.c.claimed_at if started is None else now - timedelta(seconds=time.monotonic() - started)
+    columns = _copied(held.c) | {
+        "outcome": sa.cast(outcome, JOB_LOG.c.outcome.type),
+        "started_at": began,
+        "ended_at": now,
+    }
+    columns |= {name: sa.cast(value, JOB_LOG.c[name].type) for name, value in more.items()}
+    statement = sa.insert(JOB_LOG).from_select(list(columns), sa.select(*columns.values()))
+    return set(executor.execute(statement.returning(JOB_LOG.c.job_id)).scalars())
+
+
+def _among(ids: Sequence[int]) -> sa.ColumnElement[bool]:
+    return JOB.c.id == sa.any_(sa.cast(list(ids), ARRAY(sa.BigInteger)))
+
+
+def leave(
+    executor: Executor, ids: Sequence[int], outcome: Outcome, *, pass_key: PassKey | None = None, **more: Any
+) -> set[int]:
+    """Takes jobs out of the queue that have not run; their log says why."""
+    gone = log(executor, ids, outcome, pass_key=pass_key, **more)
+    if gone:
+        executor.execute(sa.delete(JOB).where(_among(sorted(gone))))
+    return gone
 
 
 def absorbed(executor: Executor, pass_key: PassKey | None, ids: Sequence[int], **more: Any) -> set[int]:
-    """Jobs that would go back to waiting, but a newer one waits with their key: it takes their place."""
+    """Jobs that would go back to waiting, but a newer one waits with their key, or goes back together with them: it
+    takes their place."""
     newer = JOB.alias("newer")
-    mine = JOB.c.pass_key == pass_key if pass_key is not None else sa.true()
-    statement = (
-        sa.delete(JOB)
-        .where(
-            JOB.c.id == sa.any_(sa.cast(list(ids), ARRAY(sa.BigInteger))),
-            mine,
-            newer.c.key == JOB.c.key,
-            newer.c.state == sa.literal_column("'waiting'"),
-        )
-        .returning(*JOB.c)
-    )
-    gone = executor.execute(statement).all()
-    for row in gone:
-        log(executor, row, Outcome.ABSORBED, **more)
-    return {row.id for row in gone}
+    waits = newer.c.state == sa.literal_column("'waiting'")
+    goes_back = sa.and_(newer.c.id == sa.any_(sa.cast(list(ids), ARRAY(sa.BigInteger))), newer.c.id > JOB.c.id)
+    replaced = sa.exists().where(newer.c.key == JOB.c.key, newer.c.id != JOB.c.id, sa.or_(waits, goes_back))
+    found = executor.execute(sa.select(JOB.c.id).where(_among(ids), JOB.c.key.is_not(None), replaced)).scalars().all()
+    return leave(executor, found, Outcome.ABSORBED, pass_key=pass_key, **more) if found else set()
 
 
 def still_ours(job_id: int, pass_key: PassKey) -> bool:

@@ -37,11 +37,10 @@ class Ended:
 def cancel(job_id: int, *, session: Session | None = None) -> None:
     """Takes a waiting or parked job out of the queue; its log says so."""
     with joined(session) as tx:
-        statement = sa.delete(Job).where(Job.id == job_id, Job.state != JobState.RUNNING).returning(*JOB.c)
-        row = tx.execute(statement).one_or_none()
-        if row is None:
+        idle = sa.select(Job.id).where(Job.id == job_id, Job.state != JobState.RUNNING).with_for_update()
+        if tx.execute(idle).one_or_none() is None:
             raise _not_so(tx, job_id, "cancelled", "wait for its end")
-        endings.log(tx, row, Outcome.CANCELLED)
+        endings.leave(tx, [job_id], Outcome.CANCELLED)
 
 
 def snooze(job_id: int, until: Moment, *, session: Session | None = None) -> None:

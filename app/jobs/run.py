@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
 
+import sqlalchemy as sa
 from sqlalchemy.engine import Row
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from app import claims, faults
 from app.claims import Claim, Cursor, Lane, PassKey
@@ -34,6 +35,10 @@ BATCH_SECONDS = 0.5
 BATCH_MOST = 100
 TICKET_SECONDS = 5.0
 PAUSE_SECONDS = 0.2
+#: How much later than its rate allows a call may begin.
+LATE_SECONDS = 0.25
+#: How long an ending waits for a stranger's open transaction that enqueues the same key; then the sweep ends it.
+BLOCKED_SECONDS, LOCK_TIMEOUT = 5.0, "500ms"
 #: Whoever can write to the broker can invent names; what is remembered of them is bounded.
 QUEUES_MOST = 1000
 
@@ -113,7 +118,9 @@ class Batch:
                     if self.runner.stopping():
                         self.holding.put_back(row)
                         break
-                    self._wait_for_turn(row)
+                    if self._late_for_turn(row) or self.runner.stopping():
+                        self.holding.put_back(row)
+                        break
                     if size := self.runner.calls.batch_size(row.task):
                         self._run_together(row, size)
                     else:
@@ -121,9 +128,14 @@ class Batch:
             finally:
                 self.holding.let_go()
 
-    def _wait_for_turn(self, row: Row[Any]) -> None:
-        if (turn := self.pace.get(row.id)) is not None:
-            time.sleep(max(0.0, self.begun + turn - time.monotonic()))
+    def _late_for_turn(self, row: Row[Any]) -> bool:
+        """Waits for the moment that the queue's rate has given to this call. Whether it has passed: the calls of others
+        that were given to the next ones would meet it."""
+        if (turn := self.pace.get(row.id)) is None:
+            return False
+        wait = self.begun + turn - time.monotonic()
+        time.sleep(max(0.0, wait))
+        return bool(wait < -LATE_SECONDS)
 
     def _run(self, row: Row[Any]) -> None:
         if self._expired(row):
@@ -131,6 +143,7 @@ class Batch:
         job = ThisJob(row, self.pass_key)
         job.started = time.monotonic()
         job.let_go = lambda: self.holding.ended([row])
+        job.take_back = lambda: self.holding.hold_again([row])
         with running(job):
             faults.reach("run.before_body")
             outcome = self.runner.calls.call(job, row)
@@ -176,11 +189,8 @@ class Batch:
         if row.expires_at is None or row.expires_at > row.claimed_at:
             return False
 
-        def drop(session: Any) -> bool:
-            gone = claims.finish(session, Job, self.pass_key, [(row.id,)])
-            for each in gone:
-                endings.log(session, each, Outcome.EXPIRED)
-            return bool(gone)
+        def drop(tx: Any) -> bool:
+            return bool(endings.leave(tx, [row.id], Outcome.EXPIRED, pass_key=self.pass_key))
 
         self.holding.ended([row])
         self._save([row], drop)
@@ -202,15 +212,20 @@ class Batch:
     ) -> None:
         """Tries until the lease is nearly over: a database that is away for a moment must not cost finished work.
         What is one statement is a transaction by itself (`within=autocommit`), and a round trip instead of three."""
+        begun = time.monotonic()
         until = self.holding.extended_at + self.holding.lease * STOP_AFTER
         while True:
             try:
                 with within() as tx:
+                    if within is transaction:
+                        tx.execute(sa.select(sa.func.set_config("lock_timeout", LOCK_TIMEOUT, True)))
                     ours = write(tx)
                     faults.reach("finish.before_commit")
                 faults.reach("finish.committed")
-            except (Unavailable, IntegrityError) as error:
-                # IntegrityError: a newer job with the same key came in between; the next try finds it.
+            except (Unavailable, IntegrityError, OperationalError) as error:
+                # A newer job with the same key has come in between, or is about to; the next try finds it.
+                if not isinstance(error, Unavailable):
+                    until = min(until, begun + BLOCKED_SECONDS)
                 if time.monotonic() > until:
                     log.warning("could not save the end of %s: %s", _ids(rows), error)
                     return

@@ -93,7 +93,7 @@ def test_what_the_log_keeps(env: dict[str, str], processes: Processes, session: 
     assert ended.outcome is Outcome.FAILED
     entry = session.execute(sa.select(JobLog).where(JobLog.job_id == job_id)).scalar_one()
     assert entry.worker is not None
-    assert re.fullmatch(r"logged@\S+/\d+", entry.worker)
+    assert re.fullmatch(r"logged@\S+/\d+\.[0-9a-f]{6}", entry.worker)
     assert entry.started_at is not None
     assert timedelta(0) < entry.ended_at - entry.started_at < timedelta(seconds=5)
     assert (entry.task, entry.args, entry.kwargs) == ("tests.kit.tasks.fail", ["x"], {})

@@ -95,7 +95,7 @@ def test_a_claim_passes_over_what_a_transaction_changes(session: Session, engine
         assert jobs.take().rows == ()
         other.commit()
     claim = jobs.take()
-    assert [(row.id, row.args) for row in claim.rows] == [(job_id, ["new"])]
+    assert [(row.id, row.args) for row in claim.rows] == [(job_id, '["new"]')]
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -113,7 +113,7 @@ def test_enqueued_while_a_claim_has_not_committed(session: Session, jobs: Table,
             with pytest.raises(TimeoutError):
                 second.result(0.2)
             paused.go_on()
-            assert [row.args for row in claim.result(5).rows] == [["old"]]
+            assert [row.args for row in claim.result(5).rows] == ['["old"]']
             assert second.result(5) != first
         assert arguments(session) == [("old", "running"), ("new", "waiting")]
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from app import claims, db
 from app.alarm import HandBack, alarm
 from app.celery import app as celery_app
-from app.claims import Cursor
+from app.claims import Cursor, keeper
 from app.errors import PoolExhausted, TidemillError
 from app.jobs import Outcome, this_job
 from app.jobs.model import Job, JobLog
@@ -213,7 +214,7 @@ def test_a_batch_that_is_handed_back_is_not_blamed(
 
     runner.paces.setdefault("jobs", _paced())
     monkeypatch.setattr(tasks, "noted", stop)
-    monkeypatch.setattr(runner, "stopping", iter([False, False, *[True] * 9]).__next__)
+    monkeypatch.setattr(runner, "stopping", iter([False, False, False, *[True] * 9]).__next__)
     _run(runner)
     session.rollback()
     assert session.execute(sa.select(Job.state, Job.attempts, Job.alone)).all() == [("waiting", 0, False)] * 4
@@ -253,6 +254,67 @@ def test_what_waits_behind_a_slow_job_goes_back_though_the_job_holds_all_connect
     assert done.is_set()
     session.rollback()
     assert session.execute(sa.select(Job.state, Job.attempts)).all() == [("waiting", 0)] * 5
+
+
+def test_what_python_cannot_read_fails_its_own_job_only(runner: Runner, session: Session) -> None:
+    """SQL takes numbers and depths that Python does not."""
+    long = enqueue(tasks.record.s("x"))
+    deep, sound = enqueue(tasks.record.s("x")), enqueue(tasks.record.s("sound"))
+    for job_id, text in ((long, f"[{'1' * 5000}]"), (deep, "[" * 3_000 + "]" * 3_000)):
+        values = {"args": text, "id": job_id}
+        session.execute(sa.text("UPDATE tidemill.job SET args = CAST(:args AS json) WHERE id = :id"), values)
+    session.commit()
+    runner.paces["jobs"] = _paced()
+    _run(runner)
+    session.rollback()
+    outcomes = sa.select(JobLog.job_id, JobLog.outcome)
+    assert {row.job_id: row.outcome for row in session.execute(outcomes)} == {
+        long: Outcome.FAILED,
+        deep: Outcome.FAILED,
+        sound: Outcome.DONE,
+    }
+
+
+def test_what_celery_lets_through_is_a_failure_of_the_job(runner: Runner, session: Session) -> None:
+    def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    with _calling(runner, cancelled):
+        job_id = _enqueue_call(session)
+        _run(runner)
+    assert rows.outcomes(session, job_id) == [Outcome.FAILED]
+
+
+@pytest.mark.parametrize("words", [{"countdown": float("nan")}, {"countdown": 1e12}, {"max_retries": 100_000}])
+def test_nonsense_in_a_retry_ends_the_attempt(runner: Runner, session: Session, words: dict[str, Any]) -> None:
+    def again() -> None:
+        celery_app.tasks["tests.called"].retry(**({"countdown": 60} | words))
+
+    with _calling(runner, again):
+        job_id = _enqueue_call(session)
+        _run(runner)
+    assert rows.state(session, job_id) == ("waiting" if "max_retries" in words else "parked")
+
+
+def test_a_commit_that_fails_leaves_the_lease_alive(runner: Runner, session: Session) -> None:
+    held: list[object] = []
+
+    def fails_at_commit() -> None:
+        with this_job().transaction() as tx:
+            tx.execute(sa.text("CREATE TEMP TABLE d (i int UNIQUE DEFERRABLE INITIALLY DEFERRED) ON COMMIT DROP"))
+            tx.execute(sa.text("INSERT INTO d VALUES (1), (1)"))
+
+    def fails() -> None:
+        with pytest.raises(sa.exc.IntegrityError):
+            fails_at_commit()
+        assert keeper.keeper._holding is not None
+        held.append(set(keeper.keeper._holding.held))
+
+    with _calling(runner, fails):
+        job_id = _enqueue_call(session)
+        _run(runner)
+    assert held == [{(job_id,)}]
+    assert rows.outcomes(session, job_id) == [Outcome.DONE]
 
 
 def _waiting(session: Session) -> int:
