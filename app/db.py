@@ -167,7 +167,8 @@ def transaction() -> Iterator[Session]:
     ...     session.add(order)
     ...     enqueue(send_mail.s(order.id), session=session)
     """
-    with Session(engine(), expire_on_commit=False) as session, session.begin():
+    # Closed for good at the end: what is enqueued in it later would go nowhere, and must say so.
+    with Session(engine(), expire_on_commit=False, close_resets_only=False) as session, session.begin():
         if (remaining := remaining_time.get()) is not None:
             # An alarm reaches Python only when the query has ended; this ends the query.
             limit = max(1, int(remaining() * 1000))

@@ -126,6 +126,8 @@ def configure(
     burst: float | None = UNCHANGED,
 ) -> None:
     """Sets limits of a queue from now on; what is left out stays. `rate` is text such as `100/s` or `6/min`."""
+    if not queue.strip():
+        raise BadRequest("a queue has a name: '' is none")
     values: dict[str, Any] = {}
     if paused is not UNCHANGED:
         values["paused"] = paused

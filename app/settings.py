@@ -20,6 +20,11 @@ from app.clock import duration
 from app.errors import SettingsError
 
 PREFIX = "TIDEMILL_"
+#: Redis and RabbitMQ are tested; the others are kombu's, and not.
+BROKERS = (
+    *("redis", "rediss", "sentinel", "amqp", "amqps", "pyamqp", "memory", "filesystem", "sqs", "gcpubsub", "kafka"),
+    *("confluentkafka", "azureservicebus", "azurestoragequeues", "zookeeper", "consul", "etcd", "mongodb", "qpid"),
+)
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -61,6 +66,13 @@ def _level(value: str) -> str:
     return value.upper()
 
 
+def _broker_url(value: str) -> str:
+    scheme, found, _ = value.strip().partition("://")
+    if not found or scheme.partition("+")[0] not in BROKERS:
+        raise ValueError("it must begin with redis://, rediss:// or amqp://, or another scheme that kombu knows")
+    return value.strip()
+
+
 def _database_url(value: str) -> str:
     scheme, found, rest = value.strip().partition("://")
     if not found or scheme not in ("postgres", "postgresql", "postgresql+psycopg2"):
@@ -81,8 +93,8 @@ class Settings:
     """Field `x_y` is read from `TIDEMILL_X_Y`. URLs hold passwords: they are never shown."""
 
     database_url: str | None = _setting(_database_url, None, secret=True)
-    broker_url: str | None = _setting(_text, None, secret=True)
-    events_url: str | None = _setting(_text, None, secret=True)
+    broker_url: str | None = _setting(_broker_url, None, secret=True)
+    events_url: str | None = _setting(_broker_url, None, secret=True)
     modules: tuple[str, ...] = _setting(_names, ())
     home: Path = _setting(lambda text: Path(_text(text)), Path(".tidemill"))
     shards: int = _setting(_at_least(1, 4096), 16)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from app.errors import SettingsError
@@ -15,7 +17,7 @@ def application() -> Any:
 
     try:
         app.loader.import_default_modules()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         names = ",".join(settings().modules)
         raise SettingsError(
             f"TIDEMILL_MODULES={names!r} cannot be imported: {type(error).__name__}: {error}"
@@ -36,3 +38,13 @@ def user_queues() -> list[str]:
     from app.registration import queues_of
 
     return [name for name in queues_of(application()) if name != CONTROL]
+
+
+def refuse_names_of_ours() -> None:
+    """A module of the user that hides one of ours would make every service fail, each with a riddle."""
+    here, ours = Path.cwd(), Path(str(files("app"))).parent
+    if here == ours:
+        return
+    for name in ("app", "celeryconfig", "processes", "recovery", "stages", "tidemill", "triggers"):
+        if (here / f"{name}.py").exists() or (here / name / "__init__.py").exists():
+            raise SettingsError(f"{here / name} hides Tidemill's own module {name!r}: rename it, or work elsewhere")

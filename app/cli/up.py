@@ -44,6 +44,7 @@ def up(*, demo: bool, workers: int, flower_port: int | None) -> None:
       TIDEMILL_MODULES=shop.tasks tidemill up
       tidemill up --demo
     """
+    modules.refuse_names_of_ours()
     with Interrupts() as interrupts, ExitStack() as stack:
         paths = demos.prepare() if demo else []
         servers = stack.enter_context(_servers())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from app.errors import BadRequest
 from app.jobs.current import idempotency_key
 
 #: The most jobs that one call takes.
@@ -37,8 +38,8 @@ def batched(size: int = 100) -> Callable[[Batched], Batched]:
 
     If it raises, each of them is tried again by itself, at no charge: one bad call never fails the others.
     """
-    if not 1 <= size <= MOST:
-        raise ValueError(f"size={size} must lie between 1 and {MOST}")
+    if type(size) is not int or not 1 <= size <= MOST:
+        raise BadRequest(f"size={size!r} must be a whole number from 1 to {MOST}: write @batched(size=100)")
 
     def mark(function: Batched) -> Batched:
         function.tidemill_batch = size  # type: ignore[attr-defined]

@@ -95,6 +95,8 @@ def enqueue_many(
 ) -> list[JobId]:
     """Puts many jobs in with one statement for each thousand; ids in order. They have no key."""
     wish = _Wish.of(queue, None, eta, priority, expires, None)
+    if isinstance(signatures, dict):
+        raise BadRequest(f"{signatures!r} is one signature: give a list of them, or call enqueue")
     known: dict[str, _Facts] = {}
     rows, bells = [], {}
     for signature in signatures:

@@ -36,6 +36,7 @@ class Ended:
 
 def cancel(job_id: int, *, session: Session | None = None) -> None:
     """Takes a waiting or parked job out of the queue; its log says so."""
+    _checked(job_id)
     with joined(session) as tx:
         idle = sa.select(Job.id).where(Job.id == job_id, Job.state != JobState.RUNNING).with_for_update()
         if tx.execute(idle).one_or_none() is None:
@@ -58,7 +59,13 @@ def prioritize(job_id: int, priority: int, *, session: Session | None = None) ->
         _update_waiting(tx, job_id, "given another priority", rank=payload.rank_of(priority))
 
 
+def _checked(job_id: int) -> None:
+    if type(job_id) is not int or not 0 < job_id < 2**63:
+        raise BadRequest(f"{job_id!r} is not the id of a job, which is a whole number from 1")
+
+
 def _update_waiting(tx: Session, job_id: int, verb: str, **values: Any) -> None:
+    _checked(job_id)
     statement = (
         sa.update(Job)
         .where(Job.id == job_id, Job.state == JobState.WAITING)
@@ -79,6 +86,7 @@ def _not_so(tx: Session, job_id: int, verb: str, instead: str) -> BadRequest:
 
 def retry(job_id: int, *, session: Session | None = None) -> None:
     """A parked job, or one that waits in backoff, is tried now, with all its attempts anew."""
+    _checked(job_id)
     with joined(session) as tx:
         job = tx.execute(sa.select(*JOB.c).where(Job.id == job_id).with_for_update()).one_or_none()
         if job is None or job.state == JobState.RUNNING:
@@ -122,6 +130,7 @@ def rerun(log_ids: Sequence[int], *, session: Session | None = None) -> list[Job
 
 def wait(job_id: int, timeout: float | timedelta = 30.0, *, clock: Clock | None = None) -> Ended:
     """Waits for the end of a job and says how it ended; `TimeoutError` if it has not by then."""
+    _checked(job_id)
     clock = clock or SystemClock()
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     end, pause = clock.monotonic() + seconds, POLL_SECONDS

@@ -71,6 +71,8 @@ def periodic(
     Written in `session`'s transaction, else in one of its own; where there is no database yet (a module imported by a
     tool), when the next service that imports the module starts.
     """
+    if catch_up not in list(CatchUp):
+        raise BadRequest(f"catch_up={catch_up!r} must be one of {', '.join(CatchUp)}")
     try:
         policy = CatchUp(catch_up)
         interval = None if every is None else duration(every)

@@ -41,7 +41,7 @@ class Timetable:
             raise BadRequest("a periodic job has either cron= or every=")
         try:
             ZoneInfo(self.tz)
-        except (KeyError, ValueError, OSError):
+        except (KeyError, ValueError, OSError, TypeError):
             raise BadRequest(f"tz={self.tz!r} is not a time zone: write one such as 'Europe/Moscow'") from None
         if self.every is not None and self.every < SHORTEST:
             raise BadRequest(f"every={self.every} is shorter than {SHORTEST.total_seconds():g} s")

@@ -285,3 +285,15 @@ def test_an_unknown_state_is_refused_by_the_database(session: Session, word: str
         "{waiting,running,parked}"
     )
     cancel(job_id)
+
+
+def test_a_transaction_that_is_over_takes_nothing(session: Session) -> None:
+    with transaction() as over:
+        pass
+    with pytest.raises(sa.exc.InvalidRequestError, match="closed"):
+        enqueue(noop.s(), session=over)
+
+
+def test_one_signature_is_not_many(session: Session) -> None:
+    with pytest.raises(BadRequest, match="one signature"):
+        enqueue_many(noop.s())  # type: ignore[arg-type]

@@ -248,3 +248,10 @@ def test_wait_paces_itself(session: Session) -> None:
 
 def test_the_columns_of_a_job_are_all_there(session: Session) -> None:
     assert {"queue", "state", "due_at", "rank", "pass_key", "recovery_time"} <= set(Job.__table__.columns.keys())
+
+
+@pytest.mark.parametrize("job_id", ["x", None, 0, 2**63, True])
+@pytest.mark.parametrize("change", [cancel, retry, wait, lambda id_: snooze(id_, 5), lambda id_: prioritize(id_, 1)])
+def test_what_is_no_id_is_refused(session: Session, change: Any, job_id: Any) -> None:
+    with pytest.raises(BadRequest, match="is not the id of a job"):
+        change(job_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,9 +12,11 @@ import pytest
 
 from app.cli import output
 from app.cli.arguments import NONE, Moment, OrNone, Past, RateText
+from app.cli.modules import refuse_names_of_ours
 from app.cli.root import run, tidemill
 from app.cli.services import environment, specs
 from app.cli.supervise import Stage
+from app.errors import SettingsError
 from app.settings import settings
 
 
@@ -135,3 +138,12 @@ def test_no_url_is_on_a_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not [word for spec in found for word in spec.command if "example" in word]
     assert env["TIDEMILL_BROKER_URL"] == "redis://:secret@broker.example"
     assert "jobs,mail" in found[0].command
+
+
+def test_a_module_that_hides_ours_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "app.py").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match="hides Tidemill's own module 'app'"):
+        refuse_names_of_ours()
+    (tmp_path / "app.py").unlink()
+    refuse_names_of_ours()

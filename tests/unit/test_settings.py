@@ -14,7 +14,7 @@ from app.settings import PREFIX, Settings
 
 WRONG = {
     "TIDEMILL_DATABASE_URL": ["", "mysql://localhost/x", "localhost:5432/db", "postgresql:/localhost/x"],
-    "TIDEMILL_BROKER_URL": ["", "   "],
+    "TIDEMILL_BROKER_URL": ["", "   ", "http://x", "localhost:6379"],
     "TIDEMILL_EVENTS_URL": ["", "   "],
     "TIDEMILL_HOME": ["", "  "],
     "TIDEMILL_SHARDS": ["0", "-1", "4097", "1.5", "many", ""],
@@ -74,7 +74,8 @@ def test_every_usual_scheme_of_postgres_is_understood(scheme: str) -> None:
 
 
 def test_passwords_are_not_shown() -> None:
-    urls = {f"TIDEMILL_{name}_URL": f"postgresql://u:s3cret@h/{name}" for name in ("DATABASE", "BROKER", "EVENTS")}
+    schemes = {"DATABASE": "postgresql", "BROKER": "redis", "EVENTS": "amqp"}
+    urls = {f"TIDEMILL_{name}_URL": f"{scheme}://u:s3cret@h/x" for name, scheme in schemes.items()}
     assert "s3cret" not in repr(Settings.read(urls))
 
 
