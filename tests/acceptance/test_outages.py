@@ -159,7 +159,7 @@ def test_workers_stop_in_good_order(env: dict[str, str], processes: Processes, s
     with transaction() as tx:
         slow = enqueue(tasks.sleep_for.s(1.5, "slow"), session=tx, priority=1)
         enqueue_many([tasks.record.s("later") for _ in range(5)], session=tx)
-    wait_until(lambda: rows.state(session, slow) == "running")
+    wait_until(lambda: ("sleep_for", "slow") in rows.executions(session))
     worker.terminate()
     assert worker.wait(20) == 0
     assert rows.outcomes(session, slow) == [Outcome.DONE]
