@@ -53,7 +53,7 @@ with servers(sys.argv[1]) as own:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """As root, in a directory closed to all others: what /root/project is."""
+    """As root, in a directory closed to all others: such as the home of root."""
     return tmp_path / "home"
 
 
