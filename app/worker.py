@@ -94,9 +94,11 @@ class Service(bootsteps.StartStopStep):
         """Nobody knows better than its parent that a child is dead: what it held is put back with the next sweep,
         without waiting for the end of its lease."""
         alive = set(_children(worker.pool))
-        dead, self._alive = self._alive - alive, alive
+        dead = self._alive - alive
         for table in registry.waiting if dead else ():
             claims.orphan(connection, table.model, [workers.child_name(worker.hostname, pid) for pid in dead])
+        # Only now: where the database was away, they are mourned the next time.
+        self._alive = alive
 
     def _busy(self, hostname: str) -> bool:
         running = sa.select(Job.id).where(is_running(Job), Job.claimed_by.startswith(hostname + "/", autoescape=True))

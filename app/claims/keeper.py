@@ -143,7 +143,8 @@ class Keeper:
             with self._own_engine().begin() as connection:
                 ours = extend(connection, holding.model, holding.pass_key, keys, timedelta(seconds=holding.lease))
             holding.extended_at = asked
-            alarm.later("lease", asked + holding.lease * STOP_AFTER)
+            if self._holding is holding:
+                alarm.later("lease", asked + holding.lease * STOP_AFTER)
             # What ended between the two lines is not ours any more either, and not lost.
             if lost := set(holding.keys()) - ours:
                 holding.lost = True
