@@ -13,7 +13,9 @@
     │   ├── NotJson              an argument has no JSON form
     │   ├── TooLarge             the payload is over the limit
     │   ├── Unsupported          an option of Celery that a durable job cannot have
-    │   └── NotFound             there is no such row
+    │   ├── NotFound             there is no such row
+    │   ├── MovesBack            a parameter of the control table can only move forward
+    │   └── TooFarAhead          a value that lies too far ahead for anything to come after it
     └── ClaimLost                the work is somebody else's now; what it did was not saved
 
 `Unavailable` is worth trying again; nothing else is.
@@ -77,6 +79,14 @@ class Unsupported(BadRequest):
 
 
 class NotFound(BadRequest):
+    pass
+
+
+class MovesBack(BadRequest):
+    pass
+
+
+class TooFarAhead(BadRequest):
     pass
 
 

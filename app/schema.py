@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from app.audit import Audit
 from app.db import Model
 from app.jobs.model import Job, JobLog, KnownTask, PeriodicJob
 from app.limits import Queue
 from app.workers import Worker
+from triggers.model import Ctl, CtlChange, CtlSeen, Evaluation, ReactiveLeaf, ReactivePool, ReactiveTask, TaskRun
 
-TABLES = (Job, JobLog, KnownTask, PeriodicJob, Queue, Worker)
+TABLES = (
+    *(Audit, Job, JobLog, KnownTask, PeriodicJob, Queue, Worker),
+    *(Ctl, CtlChange, CtlSeen, Evaluation, ReactiveLeaf, ReactivePool, ReactiveTask, TaskRun),
+)
 metadata = Model.metadata

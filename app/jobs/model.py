@@ -12,6 +12,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from app.claims import Claimable, Lane, claim_indexes
 from app.db import SCHEMA, Model
+from app.jobs.payload import RESERVED
 
 JobId = NewType("JobId", int)
 
@@ -78,6 +79,8 @@ JOB.append_constraint(
         name="claimed_exactly_while_running",
     )
 )
+# These queues are worked off by others, who know nothing of jobs.
+JOB.append_constraint(sa.CheckConstraint(f"queue !~ '{RESERVED}'", name="queue_not_reserved"))
 KEY_IS_TAKEN = sa.and_(Job.key.is_not(None), Job.state == sa.literal_column("'waiting'"))
 sa.Index("job_key", Job.key, unique=True, postgresql_where=KEY_IS_TAKEN)
 sa.Index("job_parked", Job.queue, Job.id, postgresql_where=Job.state == sa.literal_column("'parked'"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,6 +12,8 @@ from app.errors import BadRequest, NotJson, TooLarge
 
 #: Of arguments together, in bytes of JSON. Larger things belong into a table or a store of their own, named by the job.
 PAYLOAD_LIMIT = 1024 * 1024
+#: Queues of the domains, which know nothing of jobs.
+RESERVED = "^(reactive|stage|actor)[.]"
 NAME_LIMIT = 500
 #: A year of more than four digits is something that Postgres can hold and Python cannot read.
 SPAN_LIMIT = timedelta(days=36_525)
@@ -83,6 +86,8 @@ def name(what: str, value: str) -> str:
         raise BadRequest(f"{what}={value!r} must be text that is not empty")
     if len(value) > NAME_LIMIT:
         raise TooLarge(f"{what} is {len(value)} characters long, more than {NAME_LIMIT}")
+    if what == "queue" and (found := re.match(RESERVED, value)):
+        raise BadRequest(f"queue={value!r}: jobs cannot go to queues whose name begins with {found[0]!r}")
     return value
 
 

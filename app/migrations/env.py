@@ -13,6 +13,5 @@ context.configure(
     version_table_schema=SCHEMA,
     include_schemas=True,
     include_name=lambda name, kind, _: kind != "schema" or name == SCHEMA,
-    compare_server_default=True,
 )
 context.run_migrations()

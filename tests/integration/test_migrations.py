@@ -15,6 +15,7 @@ from app.db import SCHEMA, new_engine
 from app.jobs.model import JobState, Outcome
 from app.schema import TABLES, metadata
 from tests.kit.database import Databases
+from triggers.model import RunKind, RunState
 
 COLUMNS = sa.text(
     """
@@ -81,8 +82,8 @@ def test_the_schema_is_complete() -> None:
 def test_the_enums_are_those_of_the_code(engine: Engine) -> None:
     # J6
     found = {(name, label) for name, label, _ in catalog(engine, ENUMS)}
-    states = {("job_state", word.value) for word in JobState}
-    assert found == states | {("job_outcome", word.value) for word in Outcome}
+    enums = {"job_state": JobState, "job_outcome": Outcome, "run_state": RunState, "run_kind": RunKind}
+    assert found == {(name, word.value) for name, words in enums.items() for word in words}
 
 
 def test_migrating_says_what_was_there(empty_database_url: str) -> None:

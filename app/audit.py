@@ -1,0 +1,42 @@
+"""Who changed what by hand: written in the transaction of the change."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import Mapped, Session, mapped_column
+
+from app.db import Model
+
+
+class Audit(Model):
+    __tablename__ = "audit"
+    __table_args__ = (sa.Index("audit_subject", "subject", "id"),)
+
+    id: Mapped[int] = mapped_column(sa.BigInteger, sa.Identity(always=False), primary_key=True)
+    at: Mapped[datetime] = mapped_column(server_default=sa.func.clock_timestamp())
+    actor: Mapped[str]
+    action: Mapped[str]
+    subject: Mapped[str]
+    reason: Mapped[str | None]
+    detail: Mapped[Any | None] = mapped_column(JSONB)
+
+
+def record(session: Session, action: str, subject: str, *, reason: str | None = None, **detail: Any) -> None:
+    values = {"actor": actor(), "action": action, "subject": subject, "reason": reason, "detail": detail or None}
+    session.execute(sa.insert(Audit).values(**values))
+
+
+def actor() -> str:
+    """The person at this program, as far as the machine knows."""
+    name = ""
+    with suppress(OSError, KeyError):  # a container may run under a number that has no name
+        name = getpass.getuser()
+    return f"{name or os.getuid()}@{socket.gethostname()}"
