@@ -35,6 +35,10 @@ class OutOfTime(Stopped):
     pass
 
 
+class Ended(Stopped):
+    """Raised by the work itself: it has said how it ends."""
+
+
 Raise = Callable[[], BaseException]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import sys
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,7 +20,8 @@ from app.doorbell import GENERIC
 from app.errors import DatabaseError, SettingsError
 from app.jobs import schedules
 from app.jobs.run import warm_up
-from app.registration import mix_in, queues_of
+from app.registration import become_task, mix_in, queues_of
+from app.registry import registry
 from app.settings import settings
 from app.stopping import stopping
 from app.tasks import Ticketed
@@ -33,6 +35,7 @@ app.user_options["worker"].add(
     Option(["--drain"], is_flag=True, help="Tidemill: end when nothing is ready in the queues of this worker.")
 )
 app.steps["worker"].add(Service)
+registry.on_function(partial(become_task, app))
 
 
 @signals.user_preload_options.connect(weak=False)

@@ -9,8 +9,8 @@ from app import dispatch, workers
 from app.claims import Lane
 from app.db import autocommit
 from app.jobs import retention, schedules
-from app.jobs.model import Job
 from app.registry import Pass, Waiting, registry
+from app.schema import CLAIMABLE
 from app.settings import settings
 from recovery import jobs as lost_jobs
 
@@ -24,7 +24,8 @@ def forget_workers() -> int:
         return workers.forget_gone(connection)
 
 
-registry.add_waiting(Waiting(Job, (Lane.MAIN,)))
+for model in CLAIMABLE:
+    registry.add_waiting(Waiting(model, (Lane.MAIN,)))
 registry.add_pass("dispatch", dispatch.run_once, SECOND)
 registry.add_pass("periodic", schedules.run_once, SECOND)
 registry.add_pass("recover_jobs", lost_jobs.run_once, settings().sweep_interval)

@@ -12,6 +12,7 @@ from app.jobs import known, schedules
 from app.jobs.enqueue import JOBS, attempts_of, queue_of
 from app.jobs.known import Known
 from app.passes import CONTROL
+from app.registry import Function, registry
 from app.tasks import Ticketed
 
 log = logging.getLogger(__name__)
@@ -19,7 +20,20 @@ _OWN = ("celery.", "tidemill.")
 
 
 def user_tasks(app: Celery[Any]) -> dict[str, Any]:
-    return {name: task for name, task in app.tasks.items() if not name.startswith(_OWN)}
+    """Those that can be enqueued as jobs."""
+    ours = {name for name, each in registry.functions.items() if each.function is not None}
+    return {name: task for name, task in app.tasks.items() if not name.startswith(_OWN) and name not in ours}
+
+
+def become_task(app: Celery[Any], each: Function) -> None:
+    """A function of a domain, as a Celery task under its own name."""
+    if each.function is None:
+        return
+    if getattr(app, "finalized", False):
+        # A module that is imported anew; Celery would keep the old function.
+        app.tasks.pop(each.name, None)
+    options: dict[str, Any] = {"name": each.name, "queue": each.queue, "time_limit": each.time_limit}
+    app.task(**options)(each.function)
 
 
 def mix_in(app: Celery[Any]) -> None:
@@ -31,15 +45,20 @@ def mix_in(app: Celery[Any]) -> None:
 
 
 def queues_of(app: Celery[Any]) -> list[str]:
-    return sorted({JOBS, CONTROL, *(queue_of(task, {}) for task in user_tasks(app).values())})
+    own = {each.queue for each in registry.functions.values()}
+    return sorted({JOBS, CONTROL, *own, *(queue_of(task, {}) for task in user_tasks(app).values())})
 
 
-def write(app: Celery[Any]) -> tuple[int, int]:
-    """Tells the database the known tasks and the declared periodic jobs; how many of each."""
+def write(app: Celery[Any]) -> list[str]:
+    """Tells the database what the modules declare; what there is to say of it."""
     schedules.loading(False)
     for name, task in user_tasks(app).items():
         if task.rate_limit:
             log.warning("%s: rate_limit=%r does not hold for durable jobs: limit its queue", name, task.rate_limit)
     tasks = [Known(name, queue_of(task, {}), attempts_of(task)) for name, task in user_tasks(app).items()]
     with transaction() as session:
-        return known.register(session, tasks), schedules.write_declared(session)
+        told = [f"tasks: {known.register(session, tasks)} known, {schedules.write_declared(session)} periodic"]
+    told += [line for declare in registry.declarations for line in declare()]
+    for line in told:
+        log.info("%s", line)
+    return told

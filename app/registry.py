@@ -6,9 +6,28 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from app.claims import Claimable, Lane
+
+
+class Server(Protocol):
+    """Works off the queues of a domain, in one process."""
+
+    def serve(self, queue: str, take: int) -> tuple[int, bool]:
+        """For the time of one ticket; how much it did, and whether there may be more."""
+        ...
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of the user that is to be a Celery task under this name; its tickets come by this queue.
+    Without `function`, it is a Celery task already."""
+
+    name: str
+    function: Callable[..., Any] | None
+    queue: str
+    time_limit: float | None = None
 
 
 @dataclass(frozen=True)
@@ -40,12 +59,34 @@ class Waiting:
 class Registry:
     waiting: list[Waiting] = field(default_factory=list)
     passes: dict[str, Pass] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+    #: Queues that begin with this word are worked off by what this makes; all others hold jobs.
+    servers: dict[str, Callable[..., Server]] = field(default_factory=dict)
+    #: Called when a service starts: tells the database what the modules declare, and says what that changed.
+    declarations: list[Callable[[], list[str]]] = field(default_factory=list)
+    _listeners: list[Callable[[Function], None]] = field(default_factory=list)
 
     def add_waiting(self, waiting: Waiting) -> None:
         self.waiting.append(waiting)
 
     def add_pass(self, name: str, run_once: Callable[..., Any], every: timedelta) -> None:
         self.passes[name] = Pass(name, run_once, every)
+
+    def add_function(self, function: Function) -> None:
+        self.functions[function.name] = function
+        for listener in self._listeners:
+            listener(function)
+
+    def on_function(self, listener: Callable[[Function], None]) -> None:
+        """For every function there is, and every one to come."""
+        self._listeners.append(listener)
+        for function in self.functions.values():
+            listener(function)
+
+    def server_of(self, queue: str) -> str:
+        """The word of the server of this queue; empty for jobs."""
+        word, dot, _ = queue.partition(".")
+        return word if dot and word in self.servers else ""
 
 
 registry = Registry()

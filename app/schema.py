@@ -13,4 +13,6 @@ TABLES = (
     *(Audit, Job, JobLog, KnownTask, PeriodicJob, Queue, Worker),
     *(Ctl, CtlChange, CtlSeen, Evaluation, ReactiveLeaf, ReactivePool, ReactiveTask, TaskRun),
 )
+#: What is taken, kept and lost by claims.
+CLAIMABLE = (Job, TaskRun)
 metadata = Model.metadata

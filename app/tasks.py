@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import SoftTimeLimitExceeded
@@ -23,7 +23,7 @@ from celery.exceptions import MaxRetriesExceededError, Retry
 from sqlalchemy.engine import Row
 
 from app import doorbell, faults
-from app.alarm import ClaimIsLost, HandBack, OutOfTime, alarm
+from app.alarm import ClaimIsLost, Ended, HandBack, OutOfTime, alarm
 from app.db import remaining_time
 from app.doorbell import GENERIC
 from app.errors import NotJson, TooLarge, Unavailable, Unsupported
@@ -34,6 +34,7 @@ from app.jobs.endings import Done, Failure
 from app.jobs.enqueue import ATTEMPTS_LIMIT
 from app.jobs.model import Outcome
 from app.jobs.run import Runner
+from app.registry import Server, registry
 from app.settings import settings
 from app.stopping import stopping
 from app.workers import child_name
@@ -41,6 +42,8 @@ from app.workers import child_name
 log = logging.getLogger(__name__)
 
 _BATCH = "tidemill_batch"
+#: The call is work of a domain, which has its own words for trying again.
+_OWN = "tidemill_own"
 #: Another program may have put in numbers and depths that Python does not read.
 _UNREADABLE = (ValueError, RecursionError)
 AWAY_DELAY = timedelta(seconds=1)
@@ -77,6 +80,12 @@ class Ticketed(Task):  # type: ignore[type-arg]
         """For a job: gives it back. Nothing is sent; the row says when it is tried again."""
         if getattr(self.request, _BATCH, False):
             raise exc or Unsupported(f"{self.name}: a batch is tried again call by call: raise what went wrong")
+        if getattr(self.request, _OWN, False):
+            delay: Any = self.default_retry_delay if countdown is None else countdown
+            again: Any = Retry(exc=exc, when=eta or delay)
+            if throw:
+                raise again
+            return again
         job = running_job()
         if job is None or self.request.called_directly or self.request.is_eager:
             return super().retry(args, kwargs, exc, throw, eta, countdown, max_retries, **options)
@@ -90,7 +99,7 @@ class Ticketed(Task):  # type: ignore[type-arg]
             raise MaxRetriesExceededError(f"{self.name}: job {job.id} was tried {job.attempt} times")
         seconds: Any = self.default_retry_delay if countdown is None else countdown
         payload.moment("countdown", seconds)
-        again: Any = Retry(exc=exc, when=eta or seconds)
+        again = Retry(exc=exc, when=eta or seconds)
         again.changes = _changed(self.name, args, kwargs) | {"max_attempts": attempts}
         if throw:
             raise again
@@ -106,6 +115,23 @@ def _changed(task: str, args: Any, kwargs: Any) -> dict[str, Any]:
         payload.arguments(task, None, kwargs)
         changes["kwargs"] = dict(kwargs)
     return changes
+
+
+class Called(Protocol):
+    """What a call needs to know of its work."""
+
+    restart_limits: Any
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def max_attempts(self) -> int: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def idempotency_key(self) -> str: ...
 
 
 class CeleryCalls:
@@ -145,8 +171,13 @@ class CeleryCalls:
         outcome, _ = self._call(first, task, [calls], {}, {_BATCH: True}, min(row.attempts for row in rows))
         return outcome
 
+    def call_function(self, work: Called, name: str, args: Sequence[Any]) -> Failure | None:
+        """For a domain: its work under the name of the user's function."""
+        outcome, _ = self._call(work, name, list(args), {}, {_OWN: True}, work.attempt)
+        return outcome
+
     def _call(
-        self, job: ThisJob, name: str, args: Any, kwargs: Any, more: dict[str, Any], attempt: int
+        self, job: Called, name: str, args: Any, kwargs: Any, more: dict[str, Any], attempt: int
     ) -> tuple[Failure | None, Any]:
         task = self.app.tasks.get(name)
         if task is None:
@@ -168,6 +199,8 @@ class CeleryCalls:
             return limits.failure(job), None
         except HandBack as stop:
             return Failure(str(stop), again=timedelta(0), outcome=Outcome.INTERRUPTED, uncharged=True), None
+        except Ended as ended:
+            return Failure(str(ended), outcome=None), None
         except ClaimIsLost as lost:
             # As the sweep would have it, if the claim is still there to be ended.
             again = LIMIT_DELAY * 2 ** min(job.attempt, 8) if job.attempt < job.max_attempts else None
@@ -183,7 +216,7 @@ class CeleryCalls:
             if token is not None:
                 remaining_time.reset(token)
 
-    def _request(self, job: ThisJob, attempt: int) -> dict[str, Any]:
+    def _request(self, job: Called, attempt: int) -> dict[str, Any]:
         """What the task sees as `self.request`."""
         return {
             "id": str(job.id),
@@ -228,7 +261,7 @@ class _Limits:
     def over(self) -> bool:
         return bool(self.hard) and self.remaining() <= 0
 
-    def failure(self, job: ThisJob) -> Failure:
+    def failure(self, job: Called) -> Failure:
         """Like a lost worker: an attempt, and another one if there is one left."""
         text = f"over its time limit of {self.hard:g} s"
         if job.attempt >= job.max_attempts:
@@ -240,7 +273,7 @@ class _Limits:
         alarm.clear("hard")
 
 
-def _outcome(job: ThisJob, info: Any, returned: Any) -> tuple[Failure | None, Any]:
+def _outcome(job: Called, info: Any, returned: Any) -> tuple[Failure | None, Any]:
     if info is None and isinstance(returned, ExceptionInfo):
         # It failed before the task began, and the tracer says so in this way only.
         return Failure(_told(returned.exception), _trace(returned)), None
@@ -277,7 +310,7 @@ def _trace(einfo: Any) -> str | None:
     return getattr(einfo, "traceback", None)
 
 
-_runner: tuple[int, Runner] | None = None
+_servers: tuple[int, dict[str, Server]] | None = None
 
 
 def serve(app: Celery[Any], queue: str | None, ticket: Any, hostname: str) -> str:
@@ -288,20 +321,24 @@ def serve(app: Celery[Any], queue: str | None, ticket: Any, hostname: str) -> st
         log.error("a ticket that makes no sense was dropped: %.200r", ticket)
         return "nonsense"
     try:
-        ran, more = _this_runner(app, hostname).serve(queue, min(take, doorbell.TAKE))
+        ran, more = _server(app, hostname, registry.server_of(queue)).serve(queue, min(take, doorbell.TAKE))
     except Unavailable as error:
         log.warning("ticket for %s dropped, its work is found again: %s", queue, error)
         return "database away"
     if more and not stopping.is_set():
         doorbell.ring(queue, GENERIC)
-    return f"{ran} jobs"
+    return f"{ran} done"
 
 
-def _this_runner(app: Celery[Any], hostname: str) -> Runner:
+def _server(app: Celery[Any], hostname: str, word: str) -> Server:
     """That of this process: what a parent has learned of the queue is worthless after a fork."""
-    global _runner
-    if _runner is None or _runner[0] != os.getpid():
+    global _servers
+    if _servers is None or _servers[0] != os.getpid():
         alarm.install()
+        _servers = (os.getpid(), {})
+    servers = _servers[1]
+    if word not in servers:
+        make = registry.servers[word] if word else Runner
         worker = child_name(hostname, os.getpid())
-        _runner = (os.getpid(), Runner(CeleryCalls(app, hostname), worker, settings().lease, stopping.is_set))
-    return _runner[1]
+        servers[word] = make(CeleryCalls(app, hostname), worker, settings().lease, stopping.is_set)
+    return servers[word]

@@ -20,11 +20,10 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from app import claims, db, dispatch, registration, workers
-from app.claims.model import is_running
+from app.claims.model import Claimable, is_running
 from app.db import autocommit
 from app.doorbell import Publisher
 from app.errors import DatabaseError, NotMigrated
-from app.jobs.model import Job
 from app.registry import registry
 from app.settings import settings
 from app.stopping import stopping
@@ -101,9 +100,8 @@ class Service(bootsteps.StartStopStep):
         self._alive = alive
 
     def _busy(self, hostname: str) -> bool:
-        running = sa.select(Job.id).where(is_running(Job), Job.claimed_by.startswith(hostname + "/", autoescape=True))
         with autocommit() as connection:
-            return connection.execute(running.limit(1)).first() is not None
+            return any(connection.execute(_held(table.model, hostname)).first() for table in registry.waiting)
 
     def _leave(self, worker: Any) -> None:
         try:
@@ -128,6 +126,11 @@ class Service(bootsteps.StartStopStep):
                 os.kill(child, signal.SIGALRM)
             except ProcessLookupError:
                 continue
+
+
+def _held(model: type[Claimable], hostname: str) -> sa.Select[Any]:
+    mine = model.claimed_by.startswith(hostname + "/", autoescape=True)
+    return sa.select(model.queue).where(is_running(model), mine).limit(1)
 
 
 def _children(pool: Any) -> list[int]:

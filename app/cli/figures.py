@@ -11,9 +11,11 @@ from sqlalchemy.orm import Session
 
 from app import workers
 from app.claims import Lane
+from app.claims.model import is_running, is_waiting
 from app.clock import Rate
-from app.jobs.model import Job, JobLog, JobState, Outcome
+from app.jobs.model import JobLog, Outcome
 from app.limits import Queue
+from app.schema import CLAIMABLE
 from app.workers import GONE, Worker
 
 RECENT = timedelta(minutes=5)
@@ -72,7 +74,7 @@ class Executions:
 def queues(session: Session) -> list[QueueFigures]:
     """Those with work, with limits, or with a live worker."""
     slots = workers.slots(session)
-    counts = {row["queue"]: dict(row) for row in session.execute(_counts()).mappings()}
+    counts = {row["queue"]: dict(row) for model in CLAIMABLE for row in session.execute(_counts(model)).mappings()}
     limits = {row.name: row for row in session.execute(sa.select(Queue)).scalars()}
     found = []
     for name in sorted({*slots, *counts, *limits}):
@@ -86,22 +88,25 @@ def queues(session: Session) -> list[QueueFigures]:
     return found
 
 
-def _counts() -> sa.Select[Any]:
-    ready_at = Job.ready(Lane.MAIN)
-    waiting, now = Job.state == JobState.WAITING, sa.func.now()
+def _counts(model: Any) -> sa.Select[Any]:
+    ready_at = model.ready(Lane.MAIN)
+    state = sa.cast(model.state, sa.Text)
+    waiting, now = is_waiting(model), sa.func.now()
+    parked = state == model.PARKED
     ready = sa.and_(waiting, ready_at <= now)
 
     def count(condition: sa.ColumnElement[bool]) -> Any:
         return sa.func.count().filter(condition)
 
-    return sa.select(
-        Job.queue,
+    query = sa.select(
+        model.queue,
         count(ready).label("ready"),
         count(sa.and_(waiting, ready_at > now)).label("later"),
-        count(Job.state == JobState.RUNNING).label("running"),
-        count(Job.state == JobState.PARKED).label("parked"),
+        count(is_running(model)).label("running"),
+        count(parked).label("parked"),
         (now - sa.func.min(ready_at).filter(ready)).label("oldest"),
-    ).group_by(Job.queue)
+    )
+    return query.where(sa.or_(waiting, is_running(model), parked)).group_by(model.queue)
 
 
 def live_and_gone(session: Session) -> list[WorkerFigures]:

@@ -47,8 +47,8 @@ def migrate(*, check: bool, roles: tuple[str, ...], producers: tuple[str, ...]) 
         return
     upgrade()
     if settings().modules:
-        tasks, timetables = modules.make_known()
-        click.echo(f"tasks: {tasks} known, {timetables} periodic")
+        for line in modules.make_known():
+            click.echo(line)
     for role in roles:
         grants.grant_runtime(engine(), role)
         click.echo(f"role {role}: may run workers and services")

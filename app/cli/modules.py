@@ -26,8 +26,8 @@ def application() -> Any:
     return app
 
 
-def make_known() -> tuple[int, int]:
-    """Tells the database the tasks and the periodic jobs of the modules; how many of each."""
+def make_known() -> list[str]:
+    """Tells the database what the modules declare; what there is to say of it."""
     from app.registration import write
 
     return write(application())

@@ -50,8 +50,8 @@ def up(*, demo: bool, workers: int, flower_port: int | None) -> None:
         servers = stack.enter_context(_servers())
         stack.callback(db.dispose)
         upgrade()
-        tasks, timetables = modules.make_known()
-        click.echo(f"tasks: {tasks} known, {timetables} periodic")
+        for line in modules.make_known():
+            click.echo(line)
         port = flower_port or (FLOWER_PORT if is_free(FLOWER_PORT) else free_port())
         # Of the demo's hundreds of jobs, those are shown that something happens to.
         specs = services.specs(workers, modules.user_queues(), port, "WARNING" if demo else "INFO")

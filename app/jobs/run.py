@@ -7,38 +7,30 @@ work, so one job at a time where jobs are slow.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Row
-from sqlalchemy.exc import IntegrityError, OperationalError
 
 from app import claims, faults
 from app.claims import Claim, Cursor, Lane, PassKey
 from app.claims import keeper as keeping
-from app.claims.keeper import STOP_AFTER, Holding
+from app.claims.keeper import Holding
+from app.claims.saving import save
 from app.db import autocommit, transaction
-from app.errors import Unavailable
 from app.jobs import endings
 from app.jobs.current import ThisJob, running
 from app.jobs.endings import Done, Failure
 from app.jobs.model import Job, Outcome
 
-log = logging.getLogger(__name__)
-
 BATCH_SECONDS = 0.5
 BATCH_MOST = 100
 TICKET_SECONDS = 5.0
-PAUSE_SECONDS = 0.2
 #: How much later than its rate allows a call may begin.
 LATE_SECONDS = 0.25
-#: How long an ending waits for a stranger's open transaction that enqueues the same key; then the sweep ends it.
-BLOCKED_SECONDS, LOCK_TIMEOUT = 5.0, "500ms"
 #: Whoever can write to the broker can invent names; what is remembered of them is bounded.
 QUEUES_MOST = 1000
 
@@ -210,30 +202,8 @@ class Batch:
     def _save(
         self, rows: Sequence[Row[Any]], write: Callable[[Any], bool], within: Callable[[], Any] = transaction
     ) -> None:
-        """Tries until the lease is nearly over: a database that is away for a moment must not cost finished work.
-        What is one statement is a transaction by itself (`within=autocommit`), and a round trip instead of three."""
-        begun = time.monotonic()
-        until = self.holding.extended_at + self.holding.lease * STOP_AFTER
-        while True:
-            try:
-                with within() as tx:
-                    if within is transaction:
-                        tx.execute(sa.select(sa.func.set_config("lock_timeout", LOCK_TIMEOUT, True)))
-                    ours = write(tx)
-                    faults.reach("finish.before_commit")
-                faults.reach("finish.committed")
-            except (Unavailable, IntegrityError, OperationalError) as error:
-                # A newer job with the same key has come in between, or is about to; the next try finds it.
-                if not isinstance(error, Unavailable):
-                    until = min(until, begun + BLOCKED_SECONDS)
-                if time.monotonic() > until:
-                    log.warning("could not save the end of %s: %s", _ids(rows), error)
-                    return
-                time.sleep(PAUSE_SECONDS)
-            else:
-                if not ours:
-                    log.warning("lost the claim on %s: what came late was not saved", _ids(rows))
-                return
+        what = "job " + ", ".join(str(row.id) for row in rows[:10])
+        save(self.holding, what, write, within)
 
 
 def warm_up() -> None:
@@ -241,7 +211,3 @@ def warm_up() -> None:
     endings.warm_up()
     for size in claims.SIZES:
         claims.prepared(Job, Lane.MAIN, size)
-
-
-def _ids(rows: Sequence[Row[Any]]) -> str:
-    return "job " + ", ".join(str(row.id) for row in rows[:10])

@@ -7,12 +7,14 @@ from datetime import timedelta
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from app.claims.model import is_running
 from app.cli import figures
 from app.cli.figures import QueueFigures, WorkerFigures
 from app.cli.health.finding import Finding, fail, ok, warn
 from app.cli.output import span
 from app.duties import NAMESPACE
-from app.jobs.model import Job, JobState, PeriodicJob
+from app.jobs.model import PeriodicJob
+from app.schema import CLAIMABLE
 from app.settings import settings
 from recovery import invariants
 
@@ -61,16 +63,14 @@ def leases(session: Session) -> Finding:
     """Overdue for so long that a sweep should have come by, even after the pause that follows a start of the server."""
     allowed = 2 * settings().sweep_interval + SLACK
     up = sa.func.now() - sa.func.pg_postmaster_start_time() > settings().lease + allowed
-    age = sa.type_coerce(sa.func.now() - sa.func.min(Job.recovery_time), sa.Interval)
-    query = sa.select(sa.func.count(), age).where(
-        Job.state == JobState.RUNNING, Job.recovery_time < sa.func.now() - allowed, up
-    )
-    count, oldest = session.execute(query).one()
-    if count:
-        return fail(
-            "leases", f"{count} jobs lost their worker, the first {span(oldest)} ago, and none is put back", SERVICES
-        )
-    return ok("leases", "no job waits to be recovered")
+    for model in CLAIMABLE:
+        age = sa.type_coerce(sa.func.now() - sa.func.min(model.recovery_time), sa.Interval)
+        late = model.recovery_time < sa.func.now() - allowed
+        count, oldest = session.execute(sa.select(sa.func.count(), age).where(is_running(model), late, up)).one()
+        if count:
+            what = f"{count} {model.__tablename__}s lost their worker"
+            return fail("leases", f"{what}, the first {span(oldest)} ago, and none is put back", SERVICES)
+    return ok("leases", "nothing waits to be recovered")
 
 
 def timetables(session: Session) -> Finding:

@@ -1,0 +1,128 @@
+"""What `@reactive` says of a task, checked when the module is imported."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from app.clock import duration
+from app.errors import BadRequest
+from triggers.ctl import Parameter, checked_name
+from triggers.trigger import All, CtlTrigger, Trigger
+from triggers.trigger import Any as AnyOf
+
+FIRST_RUN, ON_LAPSE = ("fire", "baseline"), ("drop", "run")
+#: So that what waits can age: a rank is a small integer.
+PRIORITIES = range(-1000, 1001)
+POOL_LIMIT = 100
+PREFIX = "reactive"
+
+
+def queue_of(pool: str) -> str:
+    return f"{PREFIX}.{pool}"
+
+
+@dataclass(frozen=True)
+class Definition:
+    name: str
+    module: str
+    #: Called with the run, or with nothing if it takes no argument.
+    takes_run: bool
+    trigger: Trigger
+    pool: str
+    priority: int
+    #: None: anything may be advanced.
+    produces: tuple[Parameter, ...] | None
+    min_interval: timedelta | None
+    first_run: str
+    on_lapse: str
+    max_failures: int
+    backoff: timedelta
+    time_limit: timedelta | None
+    code: str
+
+    @property
+    def queue(self) -> str:
+        return queue_of(self.pool)
+
+
+def checked_trigger(task: str, trigger: Any, min_interval: timedelta | None) -> Trigger:
+    if not isinstance(trigger, CtlTrigger | All | AnyOf):
+        raise BadRequest(f"{task}: {trigger!r:.100} is not a trigger: write one such as new_day('dds.orders', 'loaded_to')")
+    # T10
+    if not trigger.latched and min_interval is None:
+        raise BadRequest(
+            f"{task}: its trigger does not rest on what the task has seen, so the task would start again as soon as it "
+            f"ends, for as long as the trigger holds. Say how long it must wait between two starts (min_interval='1h'), "
+            f"or that running again at once is meant (min_interval='0s'), or add a Delta or ChunkDelta with All"
+        )
+    return trigger
+
+
+def checked_span(task: str, option: str, value: Any, least: str = "0s") -> timedelta:
+    try:
+        span = duration(value)
+    except ValueError as error:
+        raise BadRequest(f"{task}: {option}: {error}") from None
+    if not duration(least) <= span <= timedelta(days=36_500):
+        raise BadRequest(f"{task}: {option}={value!r} must be {least} or more, and less than a hundred years")
+    return span
+
+
+def checked_count(task: str, option: str, value: Any, allowed: range) -> int:
+    if type(value) is not int or value not in allowed:
+        raise BadRequest(f"{task}: {option}={value!r:.100} must be a whole number from {allowed[0]} to {allowed[-1]}")
+    return value
+
+
+def checked_word(task: str, option: str, value: Any, words: tuple[str, ...]) -> str:
+    if value not in words:
+        raise BadRequest(f"{task}: {option}={value!r:.100} must be one of {', '.join(words)}")
+    return str(value)
+
+
+def checked_pool(name: Any) -> str:
+    if type(name) is not str or not name.strip() or len(name) > POOL_LIMIT or not name.isprintable():
+        raise BadRequest(f"pool={name!r:.200} must be printable text of 1 to {POOL_LIMIT} characters")
+    return name
+
+
+def checked_produces(task: str, produces: Iterable[Any] | None) -> tuple[Parameter, ...] | None:
+    if produces is None:
+        return None
+    found = []
+    for each in [produces] if isinstance(produces, str) else produces:
+        if not isinstance(each, tuple) or len(each) != 2:
+            raise BadRequest(f"{task}: produces={each!r:.100}: list pairs, as in produces=[('mart.orders', 'built_to')]")
+        found.append(checked_name(*each))
+    return tuple(dict.fromkeys(found))
+
+
+def takes_run(task: str, function: Callable[..., Any]) -> bool:
+    """Whether it is called with the run; a task that knows nothing of runs is called with nothing."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    needed = [each for each in parameters if each.default is each.empty and each.kind not in _MORE]
+    positional = [each for each in needed if each.kind is not inspect.Parameter.KEYWORD_ONLY]
+    if len(needed) > 1 or len(positional) != len(needed):
+        raise BadRequest(f"{task}: a reactive task is called with its run, or with nothing: it takes {len(needed)} arguments")
+    return bool(needed) or any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)
+
+
+_MORE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def fingerprint(function: Any) -> str:
+    """Of the source: what a release must change for a quarantined task to be tried again."""
+    try:
+        text = inspect.getsource(function).encode()
+    except (OSError, TypeError):
+        code = getattr(function, "__code__", None)
+        text = b"" if code is None else code.co_code + repr(code.co_consts).encode()
+    return hashlib.sha256(text).hexdigest()[:16]

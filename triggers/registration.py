@@ -1,0 +1,80 @@
+"""`@reactive`: a task that starts when its trigger fires."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from app.errors import BadRequest
+from app.registry import Function, registry
+from triggers import definition
+from triggers.ctl import Parameter
+from triggers.definition import Definition, queue_of
+from triggers.trigger import Trigger
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: By name, those of all modules that were imported.
+declared: dict[str, Definition] = {}
+
+
+def reactive(
+    trigger: Trigger,
+    *,
+    pool: str = "default",
+    priority: int = 0,
+    produces: Iterable[Parameter] | None = None,
+    min_interval: str | float | timedelta | None = None,
+    first_run: str = "fire",
+    on_lapse: str = "drop",
+    max_failures: int = 5,
+    backoff: str | float | timedelta = "5s",
+    time_limit: str | float | timedelta | None = None,
+) -> Callable[[F], F]:
+    """Declares that the function, or the Celery task, is started by a trigger. The function stays what it is.
+
+    `min_interval`: the least time between the starts of two runs. `first_run="baseline"`: what is there at first is
+    taken for seen. `on_lapse`: whether a run is dropped or made whose trigger does not hold any more when a worker
+    takes it. After `max_failures` in a row, with a pause of `backoff` that doubles, the task is quarantined.
+    """
+
+    def declare(function: F) -> F:
+        celery_task = hasattr(function, "apply_async")
+        name = _name_of(function, celery_task)
+        interval = None if min_interval is None else definition.checked_span(name, "min_interval", min_interval)
+        limit = None if time_limit is None else definition.checked_span(name, "time_limit", time_limit, "1s")
+        body = getattr(function, "run", function) if celery_task else function
+        made = Definition(
+            name=name,
+            module=getattr(body, "__module__", "") or "",
+            takes_run=definition.takes_run(name, body),
+            trigger=definition.checked_trigger(name, trigger, interval),
+            pool=definition.checked_pool(pool),
+            priority=definition.checked_count(name, "priority", priority, definition.PRIORITIES),
+            produces=definition.checked_produces(name, produces),
+            min_interval=interval,
+            first_run=definition.checked_word(name, "first_run", first_run, definition.FIRST_RUN),
+            on_lapse=definition.checked_word(name, "on_lapse", on_lapse, definition.ON_LAPSE),
+            max_failures=definition.checked_count(name, "max_failures", max_failures, range(1, 1001)),
+            backoff=definition.checked_span(name, "backoff", backoff),
+            time_limit=limit,
+            code=definition.fingerprint(body),
+        )
+        declared[name] = made
+        seconds = None if limit is None else limit.total_seconds()
+        registry.add_function(Function(name, None if celery_task else function, queue_of(pool), seconds))
+        return function
+
+    return declare
+
+
+def _name_of(function: Any, celery_task: bool) -> str:  # noqa: FBT001
+    if celery_task:
+        return str(function.name)
+    if not inspect.isfunction(function):
+        raise BadRequest(f"{function!r:.100} is neither a function nor a Celery task: @reactive(…) stands above 'def'")
+    if "<locals>" in function.__qualname__:
+        raise BadRequest(f"{function.__qualname__} lies within a function: workers find reactive tasks by importing a module")
+    return f"{function.__module__}.{function.__qualname__}"

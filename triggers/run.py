@@ -1,0 +1,103 @@
+"""`Run`: what a reactive task is given (T25)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
+from typing import Any, NoReturn
+
+from sqlalchemy.orm import Session
+
+from app.alarm import Ended
+from app.errors import BadRequest, TidemillError
+from triggers.ctl import Parameter, checked_name, checked_value
+
+Window = tuple[datetime | None, datetime]
+
+
+class Run:
+    """One run of a task: the values that were checked when a worker took it, and those that its last run had seen.
+
+    In a test of a task, make one: `Run({("dds.orders", "loaded_to"): (since, until)})`; `outputs` is what it advanced.
+    """
+
+    def __init__(
+        self,
+        windows: Mapping[Parameter, tuple[datetime | None, datetime | None]],
+        *,
+        id: int = 0,  # noqa: A002
+        task: str = "",
+        attempt: int = 1,
+        queue: str = "",
+        manual: bool = False,
+        produces: Sequence[Parameter] | None = None,
+    ) -> None:
+        self.id, self.task, self.attempt, self.queue, self.manual = id, task, attempt, queue, manual
+        #: For Celery's side of the call.
+        self.max_attempts = 2**15
+        self.restart_limits: Any = None
+        self.windows = dict(windows)
+        self.outputs: dict[Parameter, datetime] = {}
+        self.cancelled: str | None = None
+        self.ended = False
+        self._produces = produces
+        self._ending: Callable[[], AbstractContextManager[Session]] | None = None
+        self._still_ours: Callable[[], None] | None = None
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of this run."""
+        return f"run-{self.id}"
+
+    def window(self, entity: str, parameter: str) -> Window:
+        """What is new of a parameter: from what the last regular run saw (None: there was none) to the value that was
+        checked. What lies between the two is this run's to process."""
+        since, until = self._pair(entity, parameter)
+        if until is None:
+            raise BadRequest(f"{entity}.{parameter} had no value when {self.task} was started")
+        return since, until
+
+    def value(self, entity: str, parameter: str) -> datetime | None:
+        """The value that was checked; None where there was none."""
+        return self._pair(entity, parameter)[1]
+
+    def _pair(self, entity: str, parameter: str) -> tuple[datetime | None, datetime | None]:
+        try:
+            return self.windows[(entity, parameter)]
+        except KeyError:
+            known = ", ".join(".".join(each) for each in self.windows) or "none"
+            raise BadRequest(f"{self.task} does not rest on {entity}.{parameter}; its trigger names: {known}") from None
+
+    def advance(self, entity: str, **values: datetime) -> None:
+        """Moves a parameter forward when this run ends well, in the same transaction."""
+        for parameter, value in values.items():
+            name = checked_name(entity, parameter)
+            if self._produces is not None and name not in self._produces:
+                raise BadRequest(f"{self.task} does not say that it produces {entity}.{parameter}: add it to produces=[…]")
+            self.outputs[name] = checked_value(name, value)
+
+    def cancel(self, reason: str) -> NoReturn:
+        """Ends this run without remembering what it saw; the task waits until its input moves, or for an operator."""
+        self.cancelled = str(reason)[:1000]
+        raise Ended(self.cancelled)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """Commits what is done in the block together with the end of the run, and only if the claim still holds.
+
+        Once a run: after it the run has ended, whatever the task does then.
+        """
+        if self._ending is None:
+            raise TidemillError("this run has none: it was made by hand, or has ended")
+        with self._ending() as session:
+            self._ending = None
+            yield session
+
+    def heartbeat(self) -> None:
+        """Starts the time limit of this call anew; raises `ClaimLost` if the run is somebody else's now, or was
+        cancelled."""
+        if self._still_ours is not None:
+            self._still_ours()
+        if self.restart_limits is not None:
+            self.restart_limits()
