@@ -13,7 +13,8 @@
     │   ├── NotJson              an argument has no JSON form
     │   ├── TooLarge             the payload is over the limit
     │   ├── Unsupported          an option of Celery that a durable job cannot have
-    │   └── NotFound             there is no such row
+    │   ├── NotFound             there is no such row
+    │   └── NestedTrigger        All or Any inside of All or Any
     └── ClaimLost                the work is somebody else's now; what it did was not saved
 
 `Unavailable` is worth trying again; nothing else is.
@@ -77,6 +78,10 @@ class Unsupported(BadRequest):
 
 
 class NotFound(BadRequest):
+    pass
+
+
+class NestedTrigger(BadRequest, TypeError):
     pass
 
 
