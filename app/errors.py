@@ -15,7 +15,8 @@
     │   ├── Unsupported          an option of Celery that a durable job cannot have
     │   ├── NotFound             there is no such row
     │   ├── MovesBack            a parameter of the control table can only move forward
-    │   └── TooFarAhead          a value that lies too far ahead for anything to come after it
+    │   ├── TooFarAhead          a value that lies too far ahead for anything to come after it
+    │   └── NestedTrigger        All or Any inside of All or Any
     └── ClaimLost                the work is somebody else's now; what it did was not saved
 
 `Unavailable` is worth trying again; nothing else is.
@@ -87,6 +88,10 @@ class MovesBack(BadRequest):
 
 
 class TooFarAhead(BadRequest):
+    pass
+
+
+class NestedTrigger(BadRequest, TypeError):
     pass
 
 
