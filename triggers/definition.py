@@ -52,13 +52,15 @@ class Definition:
 
 def checked_trigger(task: str, trigger: Any, min_interval: timedelta | None) -> Trigger:
     if not isinstance(trigger, CtlTrigger | All | AnyOf):
-        raise BadRequest(f"{task}: {trigger!r:.100} is not a trigger: write one such as new_day('dds.orders', 'loaded_to')")
+        raise BadRequest(
+            f"{task}: {trigger!r:.100} is not a trigger: write one such as new_day('dds.orders', 'loaded_to')"
+        )
     # T10
     if not trigger.latched and min_interval is None:
         raise BadRequest(
             f"{task}: its trigger does not rest on what the task has seen, so the task would start again as soon as it "
-            f"ends, for as long as the trigger holds. Say how long it must wait between two starts (min_interval='1h'), "
-            f"or that running again at once is meant (min_interval='0s'), or add a Delta or ChunkDelta with All"
+            "ends, for as long as the trigger holds. Say how long to wait between two starts (min_interval='1h'), "
+            "or that running again at once is meant (min_interval='0s'), or add a Delta or ChunkDelta with All"
         )
     return trigger
 
@@ -97,7 +99,9 @@ def checked_produces(task: str, produces: Iterable[Any] | None) -> tuple[Paramet
     found = []
     for each in [produces] if isinstance(produces, str) else produces:
         if not isinstance(each, tuple) or len(each) != 2:
-            raise BadRequest(f"{task}: produces={each!r:.100}: list pairs, as in produces=[('mart.orders', 'built_to')]")
+            raise BadRequest(
+                f"{task}: produces={each!r:.100}: list pairs, as in produces=[('mart.orders', 'built_to')]"
+            )
         found.append(checked_name(*each))
     return tuple(dict.fromkeys(found))
 
@@ -111,7 +115,9 @@ def takes_run(task: str, function: Callable[..., Any]) -> bool:
     needed = [each for each in parameters if each.default is each.empty and each.kind not in _MORE]
     positional = [each for each in needed if each.kind is not inspect.Parameter.KEYWORD_ONLY]
     if len(needed) > 1 or len(positional) != len(needed):
-        raise BadRequest(f"{task}: a reactive task is called with its run, or with nothing: it takes {len(needed)} arguments")
+        raise BadRequest(
+            f"{task}: a reactive task is called with its run, or with nothing: it takes {len(needed)} arguments"
+        )
     return bool(needed) or any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)
 
 

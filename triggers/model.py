@@ -141,6 +141,9 @@ class ReactiveTask(Model):
     removed_at: Mapped[datetime | None]
 
 
+TASK = cast(sa.Table, ReactiveTask.__table__)
+
+
 class ReactiveLeaf(Model):
     """The conditions of a trigger in their order, as rows: an evaluation pass joins them with the values."""
 

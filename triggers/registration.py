@@ -76,5 +76,7 @@ def _name_of(function: Any, celery_task: bool) -> str:  # noqa: FBT001
     if not inspect.isfunction(function):
         raise BadRequest(f"{function!r:.100} is neither a function nor a Celery task: @reactive(…) stands above 'def'")
     if "<locals>" in function.__qualname__:
-        raise BadRequest(f"{function.__qualname__} lies within a function: workers find reactive tasks by importing a module")
+        raise BadRequest(
+            f"{function.__qualname__} lies within a function: workers find reactive tasks by importing a module"
+        )
     return f"{function.__module__}.{function.__qualname__}"

@@ -45,6 +45,10 @@ class Run:
         self._ending: Callable[[], AbstractContextManager[Session]] | None = None
         self._still_ours: Callable[[], None] | None = None
 
+    def attach(self, ending: Callable[[], AbstractContextManager[Session]], still_ours: Callable[[], None]) -> None:
+        """For the worker: how it ends within a transaction of the task, and how to ask whether it is still ours."""
+        self._ending, self._still_ours = ending, still_ours
+
     @property
     def idempotency_key(self) -> str:
         """The same for every attempt of this run."""
@@ -74,7 +78,9 @@ class Run:
         for parameter, value in values.items():
             name = checked_name(entity, parameter)
             if self._produces is not None and name not in self._produces:
-                raise BadRequest(f"{self.task} does not say that it produces {entity}.{parameter}: add it to produces=[…]")
+                raise BadRequest(
+                    f"{self.task} does not say that it produces {entity}.{parameter}: add it to produces=[…]"
+                )
             self.outputs[name] = checked_value(name, value)
 
     def cancel(self, reason: str) -> NoReturn:

@@ -106,8 +106,8 @@ def _done() -> Any:
 def failed(executor: Executor, pass_key: PassKey, row: Row[Any], started: float | None, failure: Failure) -> bool:
     """Did not end well: back, to be tried again, or parked. Whether it was still ours."""
     key = [(row.id,)]
-    error = _storable(failure.error[:ERROR_LIMIT])
-    trace = _storable(failure.traceback[-TRACEBACK_LIMIT:]) if failure.traceback else None
+    error = storable(failure.error[:ERROR_LIMIT])
+    trace = storable(failure.traceback[-TRACEBACK_LIMIT:]) if failure.traceback else None
     if failure.again is not None and absorbed(executor, pass_key, [row.id], error=error, traceback=trace):
         return True
     if failure.outcome is not None:
@@ -129,7 +129,7 @@ def failed(executor: Executor, pass_key: PassKey, row: Row[Any], started: float 
     )
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """Whatever an exception says: Postgres takes no NUL, and no half of a surrogate pair."""
     return text.replace("\x00", "").encode(errors="backslashreplace").decode()
 

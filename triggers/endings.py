@@ -1,0 +1,163 @@
+"""How a run ends. Each ending is one transaction, under the lock of the task's row, and moves its generation.
+
+A run that ends well makes what its check saw the task's last seen (T11), advances what it produced, and leaves the
+task to be evaluated anew. Any other end leaves last seen as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.engine import Row
+from sqlalchemy.orm import Session
+
+from app.claims import PassKey
+from app.jobs.endings import ERROR_LIMIT, TRACEBACK_LIMIT, storable
+from triggers import ctl
+from triggers.ctl import Parameter
+from triggers.model import RUN, TASK, CtlSeen, ReactiveTask, RunKind, RunState
+from triggers.values import windows
+
+BACKOFF_MOST = timedelta(hours=1)
+#: Of a run that lost its worker, or that could not reach the database: not its own fault.
+AGAIN = timedelta(seconds=1)
+LOST_MOST = 10
+
+
+def lock_task(session: Session, name: str, *, skip_locked: bool = False) -> Row[Any] | None:
+    """Always before the row of its run."""
+    query = sa.select(*TASK.c).where(ReactiveTask.name == name)
+    return session.execute(query.with_for_update(skip_locked=skip_locked)).one_or_none()
+
+
+def _end(session: Session, run_id: int, pass_key: PassKey | None, state: RunState, **more: Any) -> Row[Any] | None:
+    """`pass_key` None: it waits. Nothing where it is not ours any more."""
+    ours = RUN.c.state == RunState.WAITING if pass_key is None else RUN.c.pass_key == pass_key
+    values = {"state": state, "pass_key": None, "recovery_time": None, "ended_at": sa.func.clock_timestamp(), **more}
+    return session.execute(
+        sa.update(RUN).where(RUN.c.id == run_id, ours).values(**values).returning(*RUN.c)
+    ).one_or_none()
+
+
+def _move_on(session: Session, task: str, **more: Any) -> None:
+    """What an evaluation that began before has read of the task is out of date."""
+    values = {"generation": ReactiveTask.generation + 1, **more}
+    session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == task).values(**values))
+
+
+def done(session: Session, run_id: int, task: str, pass_key: PassKey, outputs: Mapping[Parameter, datetime]) -> bool:
+    """Ended well. Whether it was still ours."""
+    row = lock_task(session, task)
+    told = [[*name, value.isoformat()] for name, value in sorted(outputs.items())]
+    run = _end(session, run_id, pass_key, RunState.DONE, outputs=told or None, error=None, traceback=None)
+    if run is None:
+        return False
+    # Whoever has rewound it meanwhile meant what comes after this run.
+    if run.record and row is not None and row.seen_epoch == run.seen_epoch:
+        _remember(session, run)
+    if outputs:
+        behind = run.window_from is not None
+        ctl.advance_many(_ahead(session, outputs) if behind else outputs, session=session)
+    _move_on(session, task, **({"failures": 0} if run.kind == RunKind.REGULAR else {}))
+    return True
+
+
+def _ahead(session: Session, outputs: Mapping[Parameter, datetime]) -> dict[Parameter, datetime]:
+    """A backfill makes what is old anew; it does not say that its data set has got less far."""
+    found = {name: ctl.get(*name, session=session) for name in outputs}
+    return {name: value for name, value in outputs.items() if (at := found[name]) is None or at < value}
+
+
+def _remember(session: Session, run: Row[Any]) -> None:
+    rows = []
+    for (entity, parameter), (_, current) in windows(run.checked or ()).items():
+        value = current if run.window_to is None or current is None else min(current, run.window_to)
+        if value is not None:
+            rows.append({"task": run.task, "entity": entity, "parameter": parameter, "value": value})
+    if rows:
+        insert = postgresql.insert(CtlSeen).values(rows)
+        taken = {"value": insert.excluded.value, "seen_at": sa.func.now()}
+        keys = ["task", "entity", "parameter"]
+        session.execute(insert.on_conflict_do_update(index_elements=keys, set_=taken))
+
+
+def failed(
+    session: Session,
+    run_id: int,
+    task: str,
+    pass_key: PassKey,
+    error: str,
+    traceback: str | None = None,
+    again: timedelta | None = None,
+) -> RunState | None:
+    """An attempt that failed: the run waits to be tried again (T22), after `again` if the task says so, or it is over
+    and the task quarantined. None: it was not ours any more."""
+    row = lock_task(session, task)
+    run = session.execute(sa.select(*RUN.c).where(RUN.c.id == run_id, RUN.c.pass_key == pass_key)).one_or_none()
+    if run is None:
+        return None
+    words = told(error, traceback)
+    if row is None or run.kind == RunKind.MANUAL:
+        _end(session, run_id, pass_key, RunState.FAILED, **words)
+        _move_on(session, task)
+        return RunState.FAILED
+    failures = min(row.failures + 1, 32767)
+    if failures >= row.max_failures:
+        _end(session, run_id, pass_key, RunState.FAILED, **words)
+        quarantine(session, task, f"failed {failures} times in a row: {words['error']}", run.checked, failures=failures)
+        return RunState.FAILED
+    wait = again if again is not None else min(BACKOFF_MOST, row.backoff * 2 ** min(failures - 1, 16))
+    give_back(session, run_id, pass_key, wait, **words)
+    session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == task).values(failures=failures))
+    return RunState.WAITING
+
+
+def give_back(session: Session, run_id: int, pass_key: PassKey, wait: timedelta, **more: Any) -> bool:
+    """To be tried again; no failure of the task."""
+    values = {
+        "state": RunState.WAITING,
+        "pass_key": None,
+        "recovery_time": None,
+        "not_before": sa.func.clock_timestamp() + wait,
+        **more,
+    }
+    ours = sa.and_(RUN.c.id == run_id, RUN.c.pass_key == pass_key)
+    return session.execute(sa.update(RUN).where(ours).values(**values).returning(RUN.c.id)).first() is not None
+
+
+def quarantine(session: Session, task: str, reason: str, snapshot: Any, **more: Any) -> None:
+    """Not started again until its input moves from what was checked, its code changes, or an operator says so."""
+    values = {"quarantined_at": sa.func.now(), "quarantine_reason": reason[:ERROR_LIMIT], "quarantine_values": snapshot}
+    _move_on(session, task, **values, **more)
+
+
+def lapsed(session: Session, run_id: int, task: str, pass_key: PassKey, why: str) -> bool:
+    lock_task(session, task)
+    if _end(session, run_id, pass_key, RunState.LAPSED, error=why[:ERROR_LIMIT]) is None:
+        return False
+    _move_on(session, task, fired=False)
+    return True
+
+
+def cancelled(session: Session, run_id: int, task: str, pass_key: PassKey | None, reason: str, snapshot: Any) -> bool:
+    """`snapshot`: the values with which it shall not start again; None if it may."""
+    lock_task(session, task)
+    run = _end(session, run_id, pass_key, RunState.CANCELLED, error=reason[:ERROR_LIMIT])
+    if run is None:
+        return False
+    if snapshot is not None and run.kind == RunKind.REGULAR:
+        quarantine(session, task, f"cancelled: {reason}", snapshot)
+    else:
+        _move_on(session, task)
+    return True
+
+
+def told(error: str, traceback: str | None) -> dict[str, str | None]:
+    return {
+        "error": storable(error[:ERROR_LIMIT]),
+        "traceback": storable(traceback[-TRACEBACK_LIMIT:]) if traceback else None,
+    }

@@ -1,0 +1,116 @@
+"""The MVP pass (T17): evaluates every enabled task, with a number of queries that does not grow with theirs.
+
+Two steps. The values of all tasks stream through memory a page at a time, as integers, and each trigger is decided by
+its shape: that finds the tasks whose outcome differs from what is stored. Those few are then decided again under lock
+(`triggers.starting`), and only that decision counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session, aliased
+
+from app import faults
+from app.db import transaction
+from triggers.instants import to_instant
+from triggers.model import Ctl, CtlSeen, ReactiveLeaf, ReactiveTask
+from triggers.shape import LeafValues, from_shape
+from triggers.starting import start_ready, startable
+
+PAGE = 5000
+LIMIT = 10_000
+
+
+@dataclass(frozen=True)
+class Report:
+    """`started`: new runs. `lapsed`: triggers that held and do not any more."""
+
+    evaluated: int = 0
+    hits: int = 0
+    started: int = 0
+    lapsed: int = 0
+    more: bool = False
+
+
+def run_once(limit: int = LIMIT) -> Report:
+    """One pass over all tasks; starts at most `limit`. Any number may run at once."""
+    candidates: list[str] = []
+    evaluated = 0
+    with transaction() as session:
+        # A cursor is planned for its first rows otherwise, which is the slowest way to all of them.
+        session.execute(sa.select(sa.func.set_config("cursor_tuple_fraction", "1", True)))
+        for tasks, changed in scan(session):
+            evaluated += tasks
+            candidates += changed
+            if len(candidates) >= limit:
+                break
+    return _start(candidates[:limit], evaluated, more=len(candidates) >= limit)
+
+
+def _start(candidates: list[str], evaluated: int, *, more: bool) -> Report:
+    started = lapsed = 0
+    for begin in range(0, len(candidates), PAGE):
+        with transaction() as session:
+            found = start_ready(session, candidates[begin : begin + PAGE])
+        faults.reach("start.committed")
+        started += len(found.runs)
+        lapsed += found.lapsed
+    # Where nothing could be started, another pass is at it, and there is no use in coming back at once.
+    return Report(evaluated, len(candidates), started, lapsed, more=more and started > 0)
+
+
+def scan(session: Session) -> Iterator[tuple[int, list[str]]]:
+    """Page by page: how many tasks were evaluated, and which of them are to be decided."""
+    now = to_instant(session.execute(sa.select(sa.func.clock_timestamp())).scalar_one())
+    stream = session.execute(_streaming(), execution_options={"yield_per": PAGE})
+    task, name, shape, before = 0, "", "", False
+    leaves: list[LeafValues] = []
+    for page in stream.partitions():
+        tasks, changed = 0, []
+        for each, name_, shape_, fired, current, reference, seen in page:
+            if each != task:
+                if task:
+                    tasks += 1
+                    if before or from_shape(shape).holds(now, leaves):
+                        changed.append(name)
+                task, name, shape, before, leaves = each, name_, shape_, fired, []
+            leaves.append((current, reference, seen))
+        yield tasks, changed
+    if task:
+        yield 1, [name] if before or from_shape(shape).holds(now, leaves) else []
+
+
+@cache
+def _streaming() -> Any:
+    """A row for each leaf, those of a task in a row."""
+    task, leaf, current, reference = ReactiveTask, ReactiveLeaf, Ctl, aliased(Ctl)
+    same = sa.and_(current.entity == leaf.entity, current.parameter == leaf.parameter)
+    same_reference = sa.and_(reference.entity == leaf.ref_entity, reference.parameter == leaf.ref_parameter)
+    seen = sa.and_(CtlSeen.task == task.name, CtlSeen.entity == leaf.entity, CtlSeen.parameter == leaf.parameter)
+    return (
+        sa.select(
+            task.id,
+            task.name,
+            task.shape,
+            task.fired,
+            _micros(current.value),
+            _micros(reference.value),
+            _micros(CtlSeen.value),
+        )
+        .join(leaf, leaf.task_id == task.id)
+        .outerjoin(current, same)
+        .outerjoin(reference, same_reference)
+        .outerjoin(CtlSeen, seen)
+        .where(startable(sa.func.now()))
+        .order_by(task.id, leaf.position)
+    )
+
+
+def _micros(value: Any) -> sa.ColumnElement[int]:
+    """As the evaluator counts: an integer is read and compared faster than a datetime."""
+    return sa.cast(sa.extract("epoch", value) * 1_000_000, sa.BigInteger)

@@ -1,0 +1,171 @@
+"""Deciding which tasks start: the one place that makes regular runs, whoever asks for it.
+
+Promises:
+- At most one run of a task is waiting or running: a unique index says so, and nothing here waits for another's lock.
+- The row of a task is locked before its values are read, and the end of a run locks it too: so a decision rests either
+  on what was seen before the end, and finds the run still there, or on what was seen after it.
+- What is decided is stored when it differs from what was stored last, with all that it rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.engine import Row
+from sqlalchemy.orm import Session
+
+from app import faults
+from app.doorbell import GENERIC
+from app.jobs.enqueue import ring_after_commit
+from triggers import values
+from triggers.definition import queue_of
+from triggers.model import LIVE, TASK, CtlSeen, Evaluation, ReactiveTask, RunId, TaskRun
+from triggers.trigger import Trigger, from_json
+from triggers.values import Values
+
+
+@dataclass(frozen=True)
+class Started:
+    """`runs`: the new ones, by task. `lapsed`: tasks whose trigger held when it was last stored, and does not now."""
+
+    runs: dict[str, RunId]
+    lapsed: int = 0
+    baselined: int = 0
+
+
+@dataclass(frozen=True)
+class _Decision:
+    task: Row[Any]
+    trigger: Trigger
+    fired: bool
+
+
+def startable(now: Any) -> sa.ColumnElement[bool]:
+    """Tasks whose trigger is to be checked now; a quarantined one is, to see whether its input has moved."""
+    return sa.and_(
+        ReactiveTask.removed_at.is_(None),
+        ~ReactiveTask.paused,
+        sa.or_(ReactiveTask.start_after.is_(None), ReactiveTask.start_after <= now),
+        ~sa.exists().where(TaskRun.task == ReactiveTask.name, LIVE),
+    )
+
+
+def start_ready(session: Session, names: Sequence[str], cause: str = "polling") -> Started:
+    """Checks the triggers of these tasks and makes a run of each whose trigger holds. Tasks that another transaction
+    is changing just now are left to whoever comes next."""
+    locked = session.execute(_LOCKING, {"names": sorted(set(names))}).all()
+    if not locked:
+        return Started({})
+    triggers = {row.name: from_json(row.trigger) for row in locked}
+    found = values.read(session, triggers.items())
+    baselined = _baseline(session, found, [(row, triggers[row.name]) for row in locked if row.first_run == "baseline"])
+    decided = []
+    for row in locked:
+        held = row.quarantined_at is not None and same_input(row.quarantine_values, found, row.name, triggers[row.name])
+        if not held:
+            decided.append(_Decision(row, triggers[row.name], found.check(row.name, triggers[row.name]).fired))
+    _release(session, [each.task.name for each in decided if each.task.quarantined_at is not None])
+    runs = _insert_runs(session, [each.task for each in decided if each.fired])
+    changed = [each for each in decided if each.task.name in runs or (each.task.fired and not each.fired)]
+    _store(session, found, changed, runs, cause)
+    faults.reach("start.before_commit")
+    return Started(runs, sum(not each.fired for each in changed), baselined)
+
+
+_LOCKING = (
+    sa.select(*TASK.c)
+    .where(ReactiveTask.name == sa.any_(sa.bindparam("names", type_=ARRAY(sa.Text))), startable(sa.func.now()))
+    .order_by(ReactiveTask.id)
+    .with_for_update(skip_locked=True)
+)
+
+
+def same_input(stored: Any, found: Values, task: str, trigger: Trigger) -> bool:
+    """Whether the current values are still those that the task was quarantined with."""
+    now = {(entity, parameter): current for entity, parameter, _, current in found.snapshot(task, trigger)}
+    then = {(entity, parameter): current for entity, parameter, _, current in stored or ()}
+    return now == then
+
+
+def _baseline(session: Session, found: Values, tasks: Sequence[tuple[Row[Any], Trigger]]) -> int:
+    """T12: what is there at first counts as seen."""
+    rows = []
+    for row, trigger in tasks:
+        seen = found.seen.setdefault(row.name, {})
+        for leaf in trigger.leaves:
+            name = (leaf.entity, leaf.parameter)
+            if leaf.needs_seen and name not in seen and (current := found.current.get(name)) is not None:
+                seen[name] = current
+                rows.append({"task": row.name, "entity": name[0], "parameter": name[1], "value": current})
+    if rows:
+        session.execute(postgresql.insert(CtlSeen).values(rows).on_conflict_do_nothing())
+    return len(rows)
+
+
+def _release(session: Session, names: Sequence[str]) -> None:
+    """From quarantine: their input has moved."""
+    if names:
+        session.execute(
+            sa.update(ReactiveTask)
+            .where(ReactiveTask.name.in_(names))
+            .values(quarantined_at=None, quarantine_reason=None, quarantine_values=None, failures=0)
+        )
+
+
+def _insert_runs(session: Session, tasks: Sequence[Row[Any]]) -> dict[str, RunId]:
+    if not tasks:
+        return {}
+    columns: dict[str, tuple[Any, list[Any]]] = {
+        "task": (sa.Text(), [row.name for row in tasks]),
+        "queue": (sa.Text(), [queue_of(row.pool) for row in tasks]),
+        "priority": (sa.SmallInteger(), [row.priority for row in tasks]),
+        "rank": (sa.SmallInteger(), [-row.priority for row in tasks]),
+        "generation": (sa.BigInteger(), [row.generation for row in tasks]),
+    }
+    source = (
+        sa.func.unnest(*(sa.cast(column, ARRAY(kind)) for kind, column in columns.values()))
+        .table_valued(*columns)
+        .render_derived(name="tasks")
+    )
+    insert = postgresql.insert(TaskRun).from_select(list(columns), sa.select(*source.c))
+    # The lock rules out all who keep to it; an older release need not.
+    insert = insert.on_conflict_do_nothing(index_elements=[TaskRun.task], index_where=LIVE)
+    made = session.execute(insert.returning(TaskRun.id, TaskRun.task, TaskRun.queue)).all()
+    for queue in {row.queue for row in made}:
+        ring_after_commit(session, queue, GENERIC)
+    return {row.task: RunId(row.id) for row in made}
+
+
+def _store(session: Session, found: Values, changed: Sequence[_Decision], runs: dict[str, RunId], cause: str) -> None:
+    if not changed:
+        return
+    rows = [
+        {
+            "task": each.task.name,
+            "at": found.now,
+            "fired": each.fired,
+            "cause": cause,
+            "run_id": runs.get(each.task.name),
+            "trigger": each.task.trigger,
+            "values": found.snapshot(each.task.name, each.trigger),
+        }
+        for each in changed
+    ]
+    session.execute(sa.insert(Evaluation), rows)
+    fired = [each.task.name for each in changed if each.fired]
+    update = sa.update(ReactiveTask).where(ReactiveTask.name.in_([each.task.name for each in changed]))
+    session.execute(update.values(fired=ReactiveTask.name.in_(fired)))
+
+
+def store_check(
+    session: Session, task: str, run_id: int, trigger: Trigger, at: datetime, snapshot: Any, *, fired: bool
+) -> None:
+    """The check that counts: that of the worker which took the run."""
+    row = {"task": task, "at": at, "fired": fired, "cause": "claim", "run_id": run_id}
+    session.execute(sa.insert(Evaluation), [row | {"trigger": trigger.to_json(), "values": snapshot}])

@@ -1,0 +1,178 @@
+"""What the code declares, brought to Postgres when a service starts; many may start at once.
+
+A task that its module does not declare any more is removed: it starts no more, and what it has seen is kept. A task of
+a module that was not imported here belongs to somebody else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.engine import Row
+from sqlalchemy.orm import Session
+
+from app.db import transaction
+from triggers import pools, values
+from triggers.checks import Finding, FindingKind
+from triggers.ctl import Parameter
+from triggers.definition import Definition
+from triggers.model import RUN, TASK, ReactiveLeaf, ReactiveTask, RunState
+from triggers.registration import declared
+from triggers.shape import shape
+from triggers.static import findings
+
+LOCK = 0x71DE_0002
+FINDINGS_SHOWN = 10
+#: What is written of a definition; of a change in the last two, a quarantined task is released.
+COLUMNS = ("module", "pool", "priority", "produces", "min_interval", "first_run", "on_lapse", "max_failures", "backoff")
+RELEASING = ("trigger", "code")
+
+
+@dataclass(frozen=True)
+class Synced:
+    new: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    #: Of those that are new or changed.
+    start_at_once: tuple[str, ...] = ()
+    #: What the static checks say of them.
+    findings: tuple[Finding, ...] = ()
+    tasks: int = 0
+
+    def told(self) -> list[str]:
+        if not self.tasks and not self.removed:
+            return []
+        words = f"{len(self.new)} new, {len(self.changed)} changed, {len(self.removed)} removed"
+        lines = [f"reactive tasks: {self.tasks}, of these {words}"]
+        if self.new or self.changed:
+            never = [each.tasks[0] for each in self.findings if each.kind is FindingKind.NEVER_FIRES]
+            lines.append(
+                f"  {len(self.start_at_once)} will start at once{_names(self.start_at_once)}; "
+                f"{len(never)} can never fire{_names(never)}"
+            )
+            lines += [f"  {each.kind}: {each.sentence}" for each in self.findings[:FINDINGS_SHOWN]]
+            if len(self.findings) > FINDINGS_SHOWN:
+                lines.append(f"  and {len(self.findings) - FINDINGS_SHOWN} more: tidemill doctor")
+        return lines
+
+
+def _names(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f": {', '.join(names[:most])}{more}" if names else ""
+
+
+def synchronize() -> Synced:
+    with transaction() as session:
+        session.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
+        return write(session, declared)
+
+
+def write(session: Session, wanted: Mapping[str, Definition]) -> Synced:
+    modules = sorted({each.module for each in wanted.values()} | set(sys.modules))
+    ours = sa.or_(ReactiveTask.name.in_(wanted), ReactiveTask.module == sa.any_(sa.cast(modules, ARRAY(sa.Text))))
+    known = {row.name: row for row in session.execute(sa.select(*TASK.c).where(ours))}
+    pools.write_declared(session, {each.pool for each in wanted.values()})
+    new = sorted((each for each in wanted.values() if each.name not in known), key=attrgetter("name"))
+    changes = [(known[name], wanted[name]) for name in sorted(wanted) if name in known]
+    changed = [(row, each) for row, each in changes if _differs(row, each)]
+    removed = sorted(row.name for row in known.values() if row.name not in wanted and row.removed_at is None)
+    _insert(session, new)
+    for row, each in changed:
+        _update(session, row, each)
+    _remove(session, removed)
+    told = [*new, *(each for _, each in changed)]
+    return Synced(
+        tuple(each.name for each in new),
+        tuple(row.name for row, _ in changed),
+        tuple(removed),
+        _starting(session, told),
+        findings(session, {each.name for each in told}),
+        len(wanted),
+    )
+
+
+def _words(each: Definition) -> dict[str, Any]:
+    produces = None if each.produces is None else [list(name) for name in each.produces]
+    words = {name: getattr(each, name) for name in COLUMNS} | {"produces": produces or []}
+    return words | {"trigger": each.trigger.to_json(), "code": each.code}
+
+
+def _differs(row: Row[Any], each: Definition) -> bool:
+    return row.removed_at is not None or any(getattr(row, name) != value for name, value in _words(each).items())
+
+
+def _insert(session: Session, definitions: Sequence[Definition]) -> None:
+    if not definitions:
+        return
+    rows = [_words(each) | {"name": each.name, "shape": shape(each.trigger)} for each in definitions]
+    made = session.execute(sa.insert(ReactiveTask).returning(ReactiveTask.name, ReactiveTask.id), rows)
+    ids = {row.name: row.id for row in made}
+    session.execute(sa.insert(ReactiveLeaf), [leaf for each in definitions for leaf in _leaves(ids[each.name], each)])
+
+
+def _leaves(task_id: int, each: Definition) -> list[dict[str, Any]]:
+    return [
+        {
+            "task_id": task_id,
+            "position": position,
+            "entity": leaf.entity,
+            "parameter": leaf.parameter,
+            "ref_entity": getattr(leaf, "ref_entity", None),
+            "ref_parameter": getattr(leaf, "ref_parameter", None),
+            "latched": leaf.latched,
+        }
+        for position, leaf in enumerate(each.trigger.leaves)
+    ]
+
+
+def _update(session: Session, row: Row[Any], each: Definition) -> None:
+    words = _words(each)
+    values = words | {
+        "shape": shape(each.trigger),
+        "removed_at": None,
+        "changed_at": sa.func.now(),
+        "generation": ReactiveTask.generation + 1,
+    }
+    if any(getattr(row, name) != words[name] for name in RELEASING):
+        values |= {"quarantined_at": None, "quarantine_reason": None, "quarantine_values": None, "failures": 0}
+    session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == each.name).values(**values))
+    if row.trigger != words["trigger"]:
+        session.execute(sa.delete(ReactiveLeaf).where(ReactiveLeaf.task_id == row.id))
+        session.execute(sa.insert(ReactiveLeaf), _leaves(row.id, each))
+    if (row.pool, row.priority) != (each.pool, each.priority):
+        place = {"queue": each.queue, "priority": each.priority, "rank": -each.priority}
+        waits = sa.and_(RUN.c.task == each.name, RUN.c.state == RunState.WAITING)
+        session.execute(sa.update(RUN).where(waits).values(**place))
+
+
+def _remove(session: Session, names: Sequence[str]) -> None:
+    if not names:
+        return
+    gone = sa.update(ReactiveTask).where(ReactiveTask.name.in_(names))
+    session.execute(gone.values(removed_at=sa.func.now(), generation=ReactiveTask.generation + 1))
+    waits = sa.and_(RUN.c.task.in_(names), RUN.c.state == RunState.WAITING)
+    end = {"state": RunState.CANCELLED, "ended_at": sa.func.now(), "error": "the task is not declared any more"}
+    session.execute(sa.update(RUN).where(waits).values(**end))
+
+
+def _starting(session: Session, definitions: Sequence[Definition]) -> tuple[str, ...]:
+    """Those that the next evaluation would start."""
+    found = values.read(session, [(each.name, each.trigger) for each in definitions])
+    names = []
+    for each in definitions:
+        seen = dict(found.seen.get(each.name, {}))
+        if each.first_run == "baseline":
+            seen = {leaf_name: found.current[leaf_name] for leaf_name in _latched(each) & found.current.keys()} | seen
+        if each.trigger.check(found.now, found.current, seen).fired:
+            names.append(each.name)
+    return tuple(names)
+
+
+def _latched(each: Definition) -> set[Parameter]:
+    return {(leaf.entity, leaf.parameter) for leaf in each.trigger.leaves if leaf.needs_seen}
