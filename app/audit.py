@@ -26,7 +26,7 @@ class Audit(Model):
     action: Mapped[str]
     subject: Mapped[str]
     reason: Mapped[str | None]
-    detail: Mapped[Any | None] = mapped_column(JSONB)
+    detail: Mapped[Any | None] = mapped_column(JSONB(none_as_null=True))
 
 
 def record(session: Session, action: str, subject: str, *, reason: str | None = None, **detail: Any) -> None:

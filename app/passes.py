@@ -13,9 +13,16 @@ from app.registry import Pass, Waiting, registry
 from app.schema import CLAIMABLE
 from app.settings import settings
 from recovery import jobs as lost_jobs
+from recovery import runs as lost_runs
+from triggers import polling, pools
+from triggers.definition import PREFIX
+from triggers.sync import synchronize
+from triggers.work import RunServer
 
 CONTROL = "control"
 SECOND = timedelta(seconds=1)
+#: The shortest time by which what waits is told apart in practice.
+AGEING_EVERY = timedelta(seconds=5)
 
 
 def forget_workers() -> int:
@@ -29,6 +36,11 @@ for model in CLAIMABLE:
 registry.add_pass("dispatch", dispatch.run_once, SECOND)
 registry.add_pass("periodic", schedules.run_once, SECOND)
 registry.add_pass("recover_jobs", lost_jobs.run_once, settings().sweep_interval)
+registry.add_pass("recover_runs", lost_runs.run_once, settings().sweep_interval)
+registry.add_pass("reactive", polling.run_once, settings().poll_interval)
+registry.add_pass("ageing", pools.age, AGEING_EVERY)
+registry.add_server(PREFIX, RunServer)
+registry.declarations.append(lambda: synchronize().told())
 registry.add_pass("retention", retention.run_once, timedelta(minutes=1))
 registry.add_pass("workers", forget_workers, timedelta(hours=1))
 

@@ -72,6 +72,9 @@ class Registry:
     def add_pass(self, name: str, run_once: Callable[..., Any], every: timedelta) -> None:
         self.passes[name] = Pass(name, run_once, every)
 
+    def add_server(self, word: str, make: Callable[..., Server]) -> None:
+        self.servers[word] = make
+
     def add_function(self, function: Function) -> None:
         self.functions[function.name] = function
         for listener in self._listeners:

@@ -23,7 +23,7 @@ from triggers.model import RUN, TASK, CtlSeen, ReactiveTask, RunKind, RunState
 from triggers.values import windows
 
 BACKOFF_MOST = timedelta(hours=1)
-#: Of a run that lost its worker, or that could not reach the database: not its own fault.
+#: A run by hand that lost its worker: how soon it is tried again, doubled each time, and how often.
 AGAIN = timedelta(seconds=1)
 LOST_MOST = 10
 
@@ -114,6 +114,18 @@ def failed(
     give_back(session, run_id, pass_key, wait, **words)
     session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == task).values(failures=failures))
     return RunState.WAITING
+
+
+def lost(session: Session, row: Row[Any], error: str) -> RunState | None:
+    """Its worker died. A run that was started by hand is made all the same, but not for ever."""
+    if row.kind == RunKind.MANUAL and row.attempts < LOST_MOST:
+        give_back(session, row.id, row.pass_key, AGAIN * 2 ** min(row.attempts, 8), **told(error, None))
+        return RunState.WAITING
+    return failed(session, row.id, row.task, row.pass_key, error)
+
+
+def exists(session: Session, task: str) -> bool:
+    return session.execute(sa.select(TASK.c.id).where(TASK.c.name == task)).first() is not None
 
 
 def give_back(session: Session, run_id: int, pass_key: PassKey, wait: timedelta, **more: Any) -> bool:

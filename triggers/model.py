@@ -110,10 +110,10 @@ class ReactiveTask(Model):
     module: Mapped[str]
     pool: Mapped[str]
     priority: Mapped[int] = mapped_column(sa.SmallInteger)
-    trigger: Mapped[Any] = mapped_column(JSONB)
+    trigger: Mapped[Any] = mapped_column(JSONB(none_as_null=True))
     #: The trigger without its names: what many tasks share, parsed once.
     shape: Mapped[str]
-    produces: Mapped[Any] = mapped_column(JSONB)
+    produces: Mapped[Any] = mapped_column(JSONB(none_as_null=True))
     min_interval: Mapped[timedelta | None] = mapped_column(sa.Interval)
     first_run: Mapped[str]
     on_lapse: Mapped[str]
@@ -135,7 +135,7 @@ class ReactiveTask(Model):
     quarantined_at: Mapped[datetime | None]
     quarantine_reason: Mapped[str | None]
     #: The values for which it does not start again.
-    quarantine_values: Mapped[Any | None] = mapped_column(JSONB)
+    quarantine_values: Mapped[Any | None] = mapped_column(JSONB(none_as_null=True))
     registered_at: Mapped[datetime] = mapped_column(server_default=sa.func.now())
     changed_at: Mapped[datetime] = mapped_column(server_default=sa.func.now())
     removed_at: Mapped[datetime | None]
@@ -198,9 +198,9 @@ class TaskRun(Claimable, Model):
     generation: Mapped[int] = mapped_column(sa.BigInteger)
     seen_epoch: Mapped[int | None] = mapped_column(sa.BigInteger)
     #: The values of the check that counts (T11): `[[entity, parameter, last seen, current], …]`.
-    checked: Mapped[Any | None] = mapped_column(JSONB)
+    checked: Mapped[Any | None] = mapped_column(JSONB(none_as_null=True))
     #: What it has advanced.
-    outputs: Mapped[Any | None] = mapped_column(JSONB)
+    outputs: Mapped[Any | None] = mapped_column(JSONB(none_as_null=True))
     requested_by: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=sa.func.now())
     started_at: Mapped[datetime | None]
@@ -231,9 +231,9 @@ class Evaluation(Model):
     #: `polling`, or `claim`: the check that counts.
     cause: Mapped[str]
     run_id: Mapped[int | None] = mapped_column(sa.BigInteger)
-    trigger: Mapped[Any] = mapped_column(JSONB)
+    trigger: Mapped[Any] = mapped_column(JSONB(none_as_null=True))
     #: `[[entity, parameter, last seen, current], …]`
-    values: Mapped[Any] = mapped_column(JSONB)
+    values: Mapped[Any] = mapped_column(JSONB(none_as_null=True))
 
 
 class ReactivePool(Model):
@@ -246,4 +246,4 @@ class ReactivePool(Model):
     ageing: Mapped[timedelta] = mapped_column(sa.Interval, server_default=sa.text("'1 minute'"))
     max_hold: Mapped[timedelta | None] = mapped_column(sa.Interval)
     #: What the code says; applied when that changes, so that what an operator set lasts.
-    declared: Mapped[Any | None] = mapped_column(JSONB)
+    declared: Mapped[Any | None] = mapped_column(JSONB(none_as_null=True))

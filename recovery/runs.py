@@ -1,0 +1,48 @@
+"""The sweep over runs of reactive tasks whose worker gave no sign of life in time (R1): each counts as a failure of
+its task, so one that kills its workers ends in quarantine (T22)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.engine import Row
+from sqlalchemy.orm import Session
+
+from app import claims, faults
+from app.db import transaction
+from app.settings import settings
+from triggers import endings
+from triggers.model import RunState, TaskRun
+
+LIMIT = 1000
+
+
+@dataclass(frozen=True)
+class Report:
+    """`busy`: their tasks are being changed just now; the next sweep tries again."""
+
+    lost: int = 0
+    quarantined: int = 0
+    busy: int = 0
+    more: bool = False
+
+
+def run_once(limit: int = LIMIT) -> Report:
+    """Ends at most `limit` lost claims. Any number may run at once."""
+    with transaction() as session:
+        rows = claims.overdue(session, TaskRun, limit, settings().lease)
+        if not rows:
+            return Report()
+        states = [_end(session, row) for row in rows]
+        faults.reach("sweep.before_commit")
+    faults.reach("sweep.committed")
+    busy = states.count(None)
+    return Report(len(rows) - busy, states.count(RunState.FAILED), busy, more=len(rows) == limit and busy < limit)
+
+
+def _end(session: Session, row: Row[Any]) -> RunState | None:
+    # Whoever holds the task may wait for the row of the run, which this sweep has locked: it must not wait in turn.
+    if endings.lock_task(session, row.task, skip_locked=True) is None and endings.exists(session, row.task):
+        return None
+    return endings.lost(session, row, f"worker {row.claimed_by} gave no sign of life in time")

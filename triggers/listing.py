@@ -1,0 +1,87 @@
+"""The reactive tasks as a list: what each is doing, and its last run; in one query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from triggers.model import LIVE, RUN, TASK, ReactiveTask, TaskRun
+
+
+@dataclass(frozen=True)
+class Listed:
+    """`state` as `triggers.why.Why` has it, without looking at the trigger: `idle` may be about to start."""
+
+    name: str
+    pool: str
+    priority: int
+    state: str
+    reason: str | None
+    failures: int
+    run_id: int | None
+    last_run: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True)
+class PastRun:
+    id: int
+    task: str
+    state: str
+    kind: str
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    attempts: int
+    checked: Any
+    outputs: Any
+    error: str | None
+
+
+def tasks(session: Session, *, pool: str | None = None, state: str | None = None, limit: int = 1000) -> list[Listed]:
+    live = sa.select(*RUN.c).where(LIVE).subquery("live")
+    last = (
+        sa.select(*RUN.c).where(TaskRun.task == ReactiveTask.name).order_by(TaskRun.id.desc()).limit(1).lateral("last")
+    )
+    now = sa.func.now()
+    words = sa.case(
+        (live.c.id.is_not(None), sa.cast(live.c.state, sa.Text)),
+        (TASK.c.removed_at.is_not(None), "removed"),
+        (TASK.c.paused, "paused"),
+        (TASK.c.quarantined_at.is_not(None), "quarantined"),
+        (TASK.c.start_after > now, "resting"),
+        else_="idle",
+    )
+    reason = sa.case((TASK.c.quarantined_at.is_not(None), TASK.c.quarantine_reason), else_=live.c.error)
+    query = sa.select(
+        TASK.c.name,
+        TASK.c.pool,
+        TASK.c.priority,
+        words.label("word"),
+        reason,
+        TASK.c.failures,
+        last.c.id,
+        sa.cast(last.c.state, sa.Text),
+        last.c.started_at,
+        last.c.ended_at,
+    ).select_from(TASK.outerjoin(live, live.c.task == TASK.c.name).outerjoin(last, sa.true()))
+    if pool is not None:
+        query = query.where(TASK.c.pool == pool)
+    query = query.where(words == state) if state is not None else query.where(words != "removed")
+    return [Listed(*row) for row in session.execute(query.order_by(TASK.c.name).limit(limit))]
+
+
+def runs(session: Session, task: str, *, limit: int = 20) -> list[PastRun]:
+    """The newest first."""
+    c = RUN.c
+    query = sa.select(
+        *(c.id, c.task, sa.cast(c.state, sa.Text), sa.cast(c.kind, sa.Text), c.created_at, c.started_at, c.ended_at),
+        *(c.attempts, c.checked, c.outputs, c.error),
+    )
+    rows = session.execute(query.where(c.task == task).order_by(c.id.desc()).limit(limit))
+    return [PastRun(*row) for row in rows]

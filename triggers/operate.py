@@ -1,0 +1,165 @@
+"""What a person does with a reactive task by hand. Everything is audited, takes effect at once, and is safe to do
+while a run waits or works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Row
+from sqlalchemy.orm import Session
+
+from app import audit
+from app.db import transaction
+from app.doorbell import GENERIC
+from app.errors import BadRequest, NotFound
+from app.jobs.enqueue import ring_after_commit
+from triggers import endings, values
+from triggers.ctl import checked_value
+from triggers.definition import queue_of
+from triggers.model import LIVE, RUN, CtlSeen, ReactiveTask, RunId, RunKind, RunState, TaskRun
+from triggers.starting import start_ready
+from triggers.trigger import from_json
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the last seen value of a parameter was, and what it is now; None: never seen."""
+
+    entity: str
+    parameter: str
+    before: datetime
+    after: datetime | None
+
+
+@contextmanager
+def _changing(
+    name: str, action: str, *, reason: str | None = None, **detail: Any
+) -> Iterator[tuple[Session, Row[Any]]]:
+    """Under the lock of the task's row; evaluated anew after the commit."""
+    with transaction() as session:
+        row = endings.lock_task(session, name)
+        if row is None:
+            raise unknown(session, name)
+        audit.record(session, f"reactive.{action}", name, reason=reason, **detail)
+        moved = sa.update(ReactiveTask).where(ReactiveTask.name == name)
+        session.execute(moved.values(generation=ReactiveTask.generation + 1))
+        yield session, row
+    with transaction() as session:
+        start_ready(session, [name], "operator")
+
+
+def unknown(session: Session, name: str) -> NotFound:
+    names = session.execute(sa.select(ReactiveTask.name)).scalars().all()
+    near = get_close_matches(name, names, 1, 0.6)
+    hint = f"did you mean {near[0]}?" if near else "'tidemill reactive list' shows those that there are"
+    return NotFound(f"there is no reactive task {name!r}: {hint}")
+
+
+def start(name: str, *, record: bool = False, window: tuple[datetime, datetime] | None = None) -> RunId:
+    """A run by hand, whatever the trigger says. Its check is not remembered as seen, unless `record` says so; with a
+    `window`, the task is given that instead of what is new, and `record` remembers its end."""
+    if window is not None:
+        begin, end = (checked_value((name, word), moment) for word, moment in zip(("from", "to"), window, strict=True))
+        if begin >= end:
+            raise BadRequest(
+                f"the window from {begin.isoformat()} to {end.isoformat()} is empty: its end must be later"
+            )
+    with transaction() as session:
+        row = endings.lock_task(session, name)
+        if row is None:
+            raise unknown(session, name)
+        if row.removed_at is not None:
+            raise BadRequest(f"{name} is not declared any more: no worker can run it")
+        live = session.execute(sa.select(TaskRun.id, TaskRun.state).where(TaskRun.task == name, LIVE)).one_or_none()
+        if live is not None:
+            raise BadRequest(
+                f"{name} has a run that is {live.state} (run {live.id}): wait for its end, or cancel it first"
+            )
+        made = {
+            "task": name,
+            "queue": queue_of(row.pool),
+            "kind": RunKind.MANUAL,
+            "priority": row.priority,
+            "rank": -row.priority,
+            "record": record,
+            "window_from": window and window[0],
+            "window_to": window and window[1],
+            "generation": row.generation,
+            "requested_by": audit.actor(),
+        }
+        run_id = session.execute(sa.insert(RUN).values(**made).returning(RUN.c.id)).scalar_one()
+        told = [moment.isoformat() for moment in window] if window else None
+        audit.record(session, "reactive.run", name, record=record, window=told, run=run_id)
+        ring_after_commit(session, queue_of(row.pool), GENERIC)
+        return RunId(run_id)
+
+
+def cancel(name: str, *, reason: str = "by an operator") -> RunId:
+    """Ends the run that waits or works. A worker that has it learns of it within a third of its lease, and stops. The
+    task does not start again until its input moves, or it is released."""
+    with _changing(name, "cancel", reason=reason) as (session, row):
+        found = sa.select(*RUN.c).where(TaskRun.task == name, LIVE).with_for_update()
+        run = session.execute(found).one_or_none()
+        if run is None:
+            raise BadRequest(f"{name} has no run that waits or works")
+        snapshot = run.checked or _snapshot(session, row)
+        endings.cancelled(session, run.id, name, run.pass_key, reason, snapshot)
+        return RunId(run.id)
+
+
+def _snapshot(session: Session, row: Row[Any]) -> Any:
+    trigger = from_json(row.trigger)
+    return values.read(session, [(row.name, trigger)]).snapshot(row.name, trigger)
+
+
+def rewind(name: str, to: datetime) -> list[Seen]:
+    """Takes back what the task has seen after `to`: what came since then is new to it again."""
+    moment = checked_value((name, "to"), to)
+    with _changing(name, "rewind", to=moment.isoformat()) as (session, _):
+        later = sa.and_(CtlSeen.task == name, CtlSeen.value > moment)
+        before = session.execute(sa.select(CtlSeen.entity, CtlSeen.parameter, CtlSeen.value).where(later)).all()
+        session.execute(sa.update(CtlSeen).where(later).values(value=moment, seen_at=sa.func.now()))
+        _seen_changed(session, name)
+        return [Seen(row.entity, row.parameter, row.value, moment) for row in before]
+
+
+def forget(name: str) -> list[Seen]:
+    """The task has seen nothing: everything is new to it, as at its first run."""
+    with _changing(name, "forget") as (session, _):
+        gone = sa.delete(CtlSeen).where(CtlSeen.task == name)
+        rows = session.execute(gone.returning(CtlSeen.entity, CtlSeen.parameter, CtlSeen.value)).all()
+        _seen_changed(session, name)
+        return [Seen(row.entity, row.parameter, row.value, None) for row in rows]
+
+
+def _seen_changed(session: Session, name: str) -> None:
+    changed = sa.update(ReactiveTask).where(ReactiveTask.name == name)
+    session.execute(changed.values(seen_epoch=ReactiveTask.seen_epoch + 1))
+
+
+def pause(name: str) -> None:
+    """It starts no more; a run that waits is taken back, one that works ends as usual."""
+    with _changing(name, "pause") as (session, _):
+        session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == name).values(paused=True))
+        waits = sa.and_(RUN.c.task == name, RUN.c.state == RunState.WAITING, RUN.c.kind == RunKind.REGULAR)
+        for run_id in session.execute(sa.select(RUN.c.id).where(waits).with_for_update()).scalars().all():
+            endings.cancelled(session, run_id, name, None, "the task was paused", None)
+
+
+def resume(name: str) -> None:
+    with _changing(name, "resume") as (session, _):
+        session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == name).values(paused=False))
+
+
+def release(name: str) -> bool:
+    """From quarantine, with its failures forgotten. Whether it was in one."""
+    with _changing(name, "release") as (session, row):
+        free = {"quarantined_at": None, "quarantine_reason": None, "quarantine_values": None, "failures": 0}
+        session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == name).values(**free))
+        return row.quarantined_at is not None
