@@ -243,7 +243,7 @@ class Follower:
     def new(self) -> list[Change]:
         c = CtlChange
         late = [
-            _CHANGES.where(c.id > after, c.xid.in_([xid for xid, last in self._running.items() if last == after]))
+            _CHANGES.where(c.id > after, c.xid.in_([str(xid) for xid, last in self._running.items() if last == after]))
             for after in set(self._running.values())
         ]
         fresh = _CHANGES.where(c.id > self._last, c.xid >= str(self._next))

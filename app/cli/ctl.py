@@ -44,14 +44,12 @@ class Assignment(click.ParamType[tuple[str, datetime]]):
         found = Moment().convert(text, param, ctx)
         if isinstance(found, datetime):
             return found
+        if not text.endswith(" ago") and not text.startswith("in "):
+            self.fail(f"{text!r} has no direction: write '{text} ago' or 'in {text}', or a time", param, ctx)
         try:
-            if text.endswith(" ago"):
-                return now - found
-            if text.startswith("in "):
-                return now + found
+            return now - found if text.endswith(" ago") else now + found
         except OverflowError:
             self.fail(f"{text!r} is further away than time goes", param, ctx)
-        self.fail(f"{text!r} does not say whether it is past: write '{text} ago' or 'in {text}', or a time", param, ctx)
 
 
 assignments = click.argument("assignments", metavar="PARAM=TIME…", type=Assignment(), nargs=-1, required=True)
