@@ -27,7 +27,8 @@ def test_restating_is_recorded_with_actor_reason_and_both_values(
     ctl.advance("dds.orders", loaded_to=T)
     ctl.restate("dds.orders", loaded_to=T.replace(day=2), first=T, reason="the load of July was empty")
     first, second = session.scalars(sa.select(Audit).order_by(Audit.id))
-    assert (first.subject, first.detail["from"]) == ("dds.orders.first", None)
+    assert first.subject == "dds.orders.first"
+    assert first.detail == {"parameter": "first", "from": None, "to": "2026-07-01T00:00:00+00:00"}
     assert (second.subject, second.action) == ("dds.orders.loaded_to", "ctl.restate")
     assert (second.actor, second.reason) == (f"olga@{socket.gethostname()}", "the load of July was empty")
     assert second.detail == {

@@ -15,7 +15,7 @@ from app.jobs.model import Job
 from triggers.model import ReactiveLeaf, ReactiveTask, RunState, TaskRun
 
 T = datetime(2026, 7, 1, tzinfo=UTC)
-CLAIM = {"pass_key": uuid.UUID(int=1), "recovery_time": T}
+CLAIM: dict[str, Any] = {"pass_key": uuid.UUID(int=1), "recovery_time": T}
 
 
 def add_task(session: Session, name: str = "m.task", **columns: Any) -> int:
@@ -52,7 +52,8 @@ def test_a_run_has_a_pass_exactly_while_it_runs(session: Session, state: RunStat
 
 
 def test_a_window_has_two_ends(session: Session) -> None:
-    for columns in ({"window_from": T}, {"window_to": T}):
+    ends: list[dict[str, Any]] = [{"window_from": T}, {"window_to": T}]
+    for columns in ends:
         with pytest.raises(IntegrityError, match="run_window_has_two_ends"), session.begin_nested():
             add_run(session, **columns)
     assert add_run(session, window_from=T, window_to=T)
