@@ -228,40 +228,33 @@ _CHANGES = sa.select(
 class Follower:
     """What was committed after it was made, in the order of ids within each call of `new`.
 
-    New is a change whose transaction was not visible in the snapshot of the last call and is now: by id alone, one
-    that commits late would be missed. A transaction has its number before its changes have their ids, so one that was
-    not there yet has only ids that are higher than any seen by then.
+    New is a change whose transaction was not over in the snapshot of the last call and is now. An id bounds nothing,
+    not even together with the snapshot: it ends at the last transaction that was over, and one above that may have had
+    its ids for long.
     """
 
     def __init__(self, pattern: str | None = None) -> None:
         self._where = _matches(CtlChange.entity, pattern)
         with transaction() as tx:
-            self._next, running, self._last = _snapshot(tx)
-        #: Transactions that were under way: their changes have ids above this.
-        self._running = dict.fromkeys(running, 0)
+            self._snapshot = _snapshot(tx)
 
     def new(self) -> list[Change]:
+        _, after, running = self._snapshot.split(":")
         c = CtlChange
-        late = [
-            _CHANGES.where(c.id > after, c.xid.in_([str(xid) for xid, last in self._running.items() if last == after]))
-            for after in set(self._running.values())
-        ]
-        fresh = _CHANGES.where(c.id > self._last, c.xid >= str(self._next))
+        late = [c.xid == xid for xid in running.split(",") if xid]
+        query = _CHANGES.where(sa.or_(c.xid >= after, *late), self._where).order_by(c.id)
         with transaction() as tx:
-            upcoming, running, last = _snapshot(tx)
-            rows = [row for query in (*late, fresh) for row in tx.execute(query.where(self._where))]
-        self._running = {xid: self._running.get(xid, self._last) for xid in running}
-        self._next, self._last = upcoming, max(last, self._last)
-        return sorted((Change(*row) for row in rows), key=lambda change: change.id)
+            snapshot = _snapshot(tx)
+            # Nothing has ended meanwhile, nowhere on the server.
+            rows = tx.execute(query).all() if snapshot != self._snapshot else []
+        self._snapshot = snapshot
+        return [Change(*row) for row in rows]
 
 
-def _snapshot(tx: Session) -> tuple[int, list[int], int]:
-    """The next transaction, those under way, and the last id; what this transaction reads from now on is as of here."""
+def _snapshot(tx: Session) -> str:
+    """`xmin:xmax:running,…`; what this transaction reads from now on is as of here."""
     tx.connection(execution_options={"isolation_level": "REPEATABLE READ"})
-    now = sa.cast(sa.func.pg_current_snapshot(), sa.Text)
-    snapshot, last = tx.execute(sa.select(now, sa.func.coalesce(sa.func.max(CtlChange.id), 0))).one()
-    _, upcoming, running = snapshot.split(":")
-    return int(upcoming), [int(xid) for xid in running.split(",") if xid], last
+    return tx.execute(sa.select(sa.cast(sa.func.pg_current_snapshot(), sa.Text))).scalar_one()
 
 
 def restate(entity: str, *, reason: str, session: Session | None = None, **values: datetime) -> Restated:

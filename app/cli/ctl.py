@@ -18,7 +18,7 @@ from app.errors import NotFound, Unavailable
 from triggers import ctl as control
 from triggers.ctl import Change, Dependent, Follower, Parameter
 
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.5
 _EXAMPLE = "loaded_to=2026-07-01T00:00:00Z"
 
 

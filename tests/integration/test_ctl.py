@@ -367,6 +367,20 @@ def test_following_misses_nothing_that_commits_late(session: Session, other: Ses
     assert follower.new() == []
 
 
+def test_following_a_writer_that_the_snapshot_does_not_name(session: Session, other: Session) -> None:
+    """A snapshot ends at the last transaction that was over: one above that is not in its list, and may have had its
+    ids for long."""
+    follower = ctl.Follower()
+    session.execute(sa.text("SELECT pg_current_xact_id()"))  # the lower number, and the higher id
+    ctl.advance("a", session=other, slow=T)
+    # Not by ctl.advance, whose savepoint would have a number of its own, above both.
+    session.execute(sa.text("SELECT tidemill.advance('a', 'quick', '2026-07-01Z')"))
+    session.commit()
+    assert values_of(follower.new()) == ["quick"]
+    other.commit()
+    assert values_of(follower.new()) == ["slow"]
+
+
 def test_following_a_pattern_and_what_is_rolled_back(session: Session) -> None:
     follower = ctl.Follower("mart.*")
     ctl.advance("mart.a", session=session, gone=T)
