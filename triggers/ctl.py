@@ -5,14 +5,16 @@ Promises:
   behind is refused, and so is one so far ahead that nothing could come after it.
 - `restate` may move a value anywhere. It wants a reason, is audited, and names the tasks that rest on the parameter.
 - Every change, by whatever program, leaves a row in `ctl_change` with the id of its transaction.
+- A `Follower` hands out every change once, also one that commits after changes with a higher id.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -22,13 +24,16 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from app import audit
-from app.db import joined
+from app.db import joined, transaction
 from app.errors import BadRequest, MovesBack, TooFarAhead
 from triggers.model import Ctl, CtlChange, ReactiveLeaf, ReactiveTask
 
 Parameter = tuple[str, str]
 
 NAME_LIMIT, REASON_LIMIT = 200, 1000
+FIRST, LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, tzinfo=UTC)  # as the constraint of the table
+# Control characters, and halves of surrogate pairs, which are no text.
+_NO_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _REFUSALS: dict[str, type[BadRequest]] = {"TMBCK": MovesBack, "TMFAR": TooFarAhead, "22023": BadRequest}
 
 
@@ -44,6 +49,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Change:
+    entity: str
+    parameter: str
     value: datetime
     previous: datetime | None
     changed_at: datetime
@@ -53,10 +60,22 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Restated:
-    """`tasks`: those that rest on what was restated; rewind or forget what they have seen, or run them by hand."""
+class Dependent:
+    """A task whose trigger rests on a parameter; `latched`: on what it has seen of it too."""
 
-    tasks: tuple[str, ...]
+    task: str
+    latched: bool
+
+
+@dataclass(frozen=True)
+class Restated:
+    """The tasks that rest on what was restated: rewind or forget what they have seen, or run them by hand."""
+
+    dependents: tuple[Dependent, ...]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(each.task for each in self.dependents)
 
 
 def advance(entity: str, *, session: Session | None = None, **values: datetime) -> set[str]:
@@ -71,9 +90,7 @@ def advance(entity: str, *, session: Session | None = None, **values: datetime) 
 
 def advance_many(values: Mapping[Parameter, datetime], *, session: Session | None = None) -> set[Parameter]:
     """The same for parameters of many entities, in one statement."""
-    found = [(*checked_name(*name), checked_value(name, value)) for name, value in values.items()]
-    if not found:
-        raise BadRequest("nothing to advance: name a parameter and its value, as in loaded_to=…")
+    found = _checked(values, "advance")
     entities, parameters, moments = (list(column) for column in zip(*found, strict=True))
     with joined(session) as tx:
         # The caller's transaction must outlive a refusal.
@@ -103,26 +120,49 @@ def _refusal(error: DBAPIError) -> Exception:
     return kind(f"{orig.diag.message_primary}{hint}")
 
 
+def _checked(values: Mapping[Parameter, datetime], what: str) -> list[tuple[str, str, datetime]]:
+    if not values:
+        raise BadRequest(f"nothing to {what}: name a parameter and its value, as in loaded_to=…")
+    # In the order in which the database locks them.
+    return sorted((*checked_name(*name), checked_value(name, value)) for name, value in values.items())
+
+
 def checked_name(entity: str, parameter: str) -> Parameter:
     for what, name in (("entity", entity), ("parameter", parameter)):
-        if type(name) is not str or not name.strip() or len(name) > NAME_LIMIT or not name.isprintable():
-            raise BadRequest(f"{what}={name!r:.300} must be printable text of 1 to {NAME_LIMIT} characters")
+        if type(name) is not str or not name.strip(" ") or len(name) > NAME_LIMIT or _NO_TEXT.search(name):
+            raise BadRequest(
+                f"{what}={_shown(name)} must be text of 1 to {NAME_LIMIT} characters, none of them a control character"
+            )
     return entity, parameter
 
 
+def _shown(value: object) -> str:
+    return ascii(value) if len(ascii(value)) <= 100 else f"{ascii(value)[:100]}…"
+
+
 def checked_value(name: Parameter, value: datetime) -> datetime:
+    """In UTC: Postgres does not read every offset that Python can have."""
     words = ".".join(name)
     if not isinstance(value, datetime):
         raise BadRequest(
-            f"{words}={value!r:.100} must be a datetime with a time zone, as datetime(2026, 7, 1, tzinfo=UTC)"
+            f"{words}={_shown(value)} must be a datetime with a time zone, as datetime(2026, 7, 1, tzinfo=UTC)"
         )
     if value.tzinfo is None or value.utcoffset() is None:
         raise BadRequest(
             f"{words}={value.isoformat()} has no time zone: write datetime(…, tzinfo=UTC), or that of its zone"
         )
-    if not 2 <= value.year <= 9998:
-        raise TooFarAhead(f"{words}={value.isoformat()} lies outside of the years 2 to 9998")
-    return value
+    if value < FIRST:
+        raise BadRequest(f"{words}={value.isoformat()} lies before the year 2")
+    if value > LAST:
+        raise TooFarAhead(f"{words}={value.isoformat()} lies after {LAST:%Y-%m-%d}, which is the last value there is")
+    return value.astimezone(UTC)
+
+
+def checked_reason(reason: str) -> str:
+    bad = type(reason) is not str or not reason.strip() or len(reason) > REASON_LIMIT
+    if bad or _NO_TEXT.search(re.sub(r"[\t\r\n]", " ", reason)):
+        raise BadRequest(f"reason={_shown(reason)} must say in 1 to {REASON_LIMIT} characters why the value was wrong")
+    return reason
 
 
 def get(entity: str, parameter: str, *, session: Session | None = None) -> datetime | None:
@@ -133,31 +173,88 @@ def get(entity: str, parameter: str, *, session: Session | None = None) -> datet
         return tx.execute(query).scalar_one_or_none()
 
 
-def values(entity: str | None = None, *, limit: int = 1000, session: Session | None = None) -> list[Value]:
-    """The parameters of an entity, or of those that a pattern such as `mart.*` names, or all."""
-    query = sa.select(Ctl.entity, Ctl.parameter, Ctl.value, Ctl.changed_at, Ctl.version, Ctl.epoch)
-    if entity is not None:
-        pattern = entity.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_").replace("*", "%")
-        query = query.where(Ctl.entity.like(pattern, escape="\\"))
+def of(entity: str, parameter: str | None = None, *, session: Session | None = None) -> list[Value]:
+    """The parameters of an entity, or one of them, with all that is known."""
+    checked_name(entity, "any" if parameter is None else parameter)
+    query = _VALUES.where(Ctl.entity == entity).order_by(Ctl.parameter)
+    if parameter is not None:
+        query = query.where(Ctl.parameter == parameter)
     with joined(session) as tx:
-        rows = tx.execute(query.order_by(Ctl.entity, Ctl.parameter).limit(limit))
-        return [Value(*row) for row in rows]
+        return [Value(*row) for row in tx.execute(query)]
 
 
-def history(
-    entity: str, parameter: str, *, limit: int = 100, after: int = 0, session: Session | None = None
-) -> list[Change]:
-    """The last changes of a parameter, the newest first; only those with a higher id than `after`."""
+_VALUES = sa.select(Ctl.entity, Ctl.parameter, Ctl.value, Ctl.changed_at, Ctl.version, Ctl.epoch)
+
+
+def values(pattern: str | None = None, *, limit: int = 1000, session: Session | None = None) -> list[Value]:
+    """The parameters of the entities that a pattern such as `mart.*` names, or of all."""
+    query = _VALUES.where(_matches(Ctl.entity, pattern)).order_by(Ctl.entity, Ctl.parameter).limit(limit)
+    with joined(session) as tx:
+        return [Value(*row) for row in tx.execute(query)]
+
+
+def _matches(column: Any, pattern: str | None) -> sa.ColumnElement[bool]:
+    """`*` stands for any text; all other signs for themselves."""
+    if pattern is None:
+        return sa.true()
+    if _NO_TEXT.search(pattern):
+        raise BadRequest(f"the pattern {_shown(pattern)} has a control character in it: write it without")
+    like = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_").replace("*", "%")
+    found: sa.ColumnElement[bool] = column.like(like, escape="\\")
+    return found
+
+
+def history(entity: str, parameter: str, *, limit: int = 100, session: Session | None = None) -> list[Change]:
+    """The last changes of a parameter, the newest first."""
     checked_name(entity, parameter)
     c = CtlChange
-    query = (
-        sa.select(c.value, c.previous, c.changed_at, c.restated, sa.cast(sa.cast(c.xid, sa.Text), sa.BigInteger), c.id)
-        .where(c.entity == entity, c.parameter == parameter, c.id > after)
-        .order_by(c.id.desc())
-        .limit(limit)
-    )
+    query = _CHANGES.where(c.entity == entity, c.parameter == parameter).order_by(c.id.desc()).limit(limit)
     with joined(session) as tx:
         return [Change(*row) for row in tx.execute(query)]
+
+
+_CHANGES = sa.select(
+    CtlChange.entity,
+    CtlChange.parameter,
+    CtlChange.value,
+    CtlChange.previous,
+    CtlChange.changed_at,
+    CtlChange.restated,
+    sa.cast(sa.cast(CtlChange.xid, sa.Text), sa.BigInteger),
+    CtlChange.id,
+)
+
+
+class Follower:
+    """What was committed after it was made, in the order of ids within each call of `new`.
+
+    New is a change whose transaction was not over in the snapshot of the last call and is now. An id bounds nothing,
+    not even together with the snapshot: it ends at the last transaction that was over, and one above that may have had
+    its ids for long.
+    """
+
+    def __init__(self, pattern: str | None = None) -> None:
+        self._where = _matches(CtlChange.entity, pattern)
+        with transaction() as tx:
+            self._snapshot = _snapshot(tx)
+
+    def new(self) -> list[Change]:
+        _, after, running = self._snapshot.split(":")
+        c = CtlChange
+        late = [c.xid == xid for xid in running.split(",") if xid]
+        query = _CHANGES.where(sa.or_(c.xid >= after, *late), self._where).order_by(c.id)
+        with transaction() as tx:
+            snapshot = _snapshot(tx)
+            # Nothing has ended meanwhile, nowhere on the server.
+            rows = tx.execute(query).all() if snapshot != self._snapshot else []
+        self._snapshot = snapshot
+        return [Change(*row) for row in rows]
+
+
+def _snapshot(tx: Session) -> str:
+    """`xmin:xmax:running,…`; what this transaction reads from now on is as of here."""
+    tx.connection(execution_options={"isolation_level": "REPEATABLE READ"})
+    return tx.execute(sa.select(sa.cast(sa.func.pg_current_snapshot(), sa.Text))).scalar_one()
 
 
 def restate(entity: str, *, reason: str, session: Session | None = None, **values: datetime) -> Restated:
@@ -166,49 +263,44 @@ def restate(entity: str, *, reason: str, session: Session | None = None, **value
     Triggers that rest on them see it as it is: a `Delta` fires when the value has passed what the task saw by its
     delta again. Until a person rewinds that, what is loaded anew below it is not processed.
     """
-    if type(reason) is not str or not reason.strip() or len(reason) > REASON_LIMIT:
-        raise BadRequest(f"reason={reason!r:.100} must say in 1 to {REASON_LIMIT} characters why {entity} is restated")
-    found = sorted(
-        (*checked_name(entity, name), checked_value((entity, name), value)) for name, value in values.items()
-    )
-    if not found:
-        raise BadRequest(f"nothing to restate: name a parameter of {entity} and its value")
+    named = {(entity, parameter): value for parameter, value in values.items()}
+    return restate_many(named, reason=reason, session=session)
+
+
+def restate_many(values: Mapping[Parameter, datetime], *, reason: str, session: Session | None = None) -> Restated:
+    """The same for parameters of many entities, all of them or none."""
+    checked_reason(reason)
+    found = _checked(values, "restate")
     with joined(session) as tx:
-        for _, name, value in found:
-            before = tx.execute(
-                sa.select(Ctl.value).where(Ctl.entity == entity, Ctl.parameter == name).with_for_update()
-            ).scalar_one_or_none()
-            tx.execute(_restating(entity, name, value))
-            words = {"parameter": name, "from": before and before.isoformat(), "to": value.isoformat()}
+        for entity, name, value in found:
+            before = _restate_one(tx, entity, name, value)
+            words = {"parameter": name, "from": before and before.astimezone(UTC).isoformat(), "to": value.isoformat()}
             audit.record(tx, "ctl.restate", f"{entity}.{name}", reason=reason, **words)
-        return Restated(tuple(dependents(tx, [(entity, name) for _, name, _ in found])))
+        return Restated(tuple(dependents(tx, [(entity, name) for entity, name, _ in found])))
 
 
-def _restating(entity: str, name: str, value: datetime) -> Any:
-    insert = postgresql.insert(Ctl).values(entity=entity, parameter=name, value=value)
-    return insert.on_conflict_do_update(
-        index_elements=["entity", "parameter"],
-        set_={
-            "value": insert.excluded.value,
-            "version": Ctl.version + 1,
-            "epoch": Ctl.epoch + 1,
-            "changed_at": sa.func.clock_timestamp(),
-        },
-    )
+def _restate_one(tx: Session, entity: str, name: str, value: datetime) -> datetime | None:
+    """What it was, under the lock: also where somebody else gave it its first value a moment ago."""
+    insert = postgresql.insert(Ctl).values(entity=entity, parameter=name, value=value).on_conflict_do_nothing()
+    if tx.execute(insert.returning(Ctl.version)).first() is not None:
+        return None
+    this = (Ctl.entity == entity, Ctl.parameter == name)
+    before = tx.execute(sa.select(Ctl.value).where(*this).with_for_update()).scalar_one()
+    # Its version moves by a trigger.
+    tx.execute(sa.update(Ctl).where(*this).values(value=value, epoch=Ctl.epoch + 1))
+    return before
 
 
-def dependents(session: Session, parameters: Sequence[Parameter]) -> list[str]:
+def dependents(session: Session, parameters: Sequence[Parameter]) -> list[Dependent]:
     """The registered tasks whose triggers rest on one of the parameters."""
-    leaf = ReactiveLeaf
-    wanted = list(parameters)
-    reads = sa.or_(
-        sa.tuple_(leaf.entity, leaf.parameter).in_(wanted), sa.tuple_(leaf.ref_entity, leaf.ref_parameter).in_(wanted)
-    )
+    leaf, wanted = ReactiveLeaf, list(parameters)
+    own = sa.tuple_(leaf.entity, leaf.parameter).in_(wanted)
+    reads = sa.or_(own, sa.tuple_(leaf.ref_entity, leaf.ref_parameter).in_(wanted))
     query = (
-        sa.select(ReactiveTask.name)
+        sa.select(ReactiveTask.name, sa.func.bool_or(sa.and_(own, leaf.latched)))
         .join(leaf, leaf.task_id == ReactiveTask.id)
         .where(reads, ReactiveTask.removed_at.is_(None))
-        .distinct()
+        .group_by(ReactiveTask.name)
         .order_by(ReactiveTask.name)
     )
-    return list(session.execute(query).scalars())
+    return [Dependent(*row) for row in session.execute(query)]

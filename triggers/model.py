@@ -69,7 +69,11 @@ class CtlChange(Model):
     """Every change of `ctl`, written by a trigger of the table: whoever changes it, also by plain SQL, is recorded."""
 
     __tablename__ = "ctl_change"
-    __table_args__ = (sa.Index("ctl_change_parameter", "entity", "parameter", "id"),)
+    __table_args__ = (
+        sa.Index("ctl_change_parameter", "entity", "parameter", "id"),
+        # Whoever follows the changes asks by transaction.
+        sa.Index("ctl_change_xid", "xid"),
+    )
 
     id: Mapped[int] = mapped_column(sa.BigInteger, sa.Identity(always=False), primary_key=True)
     entity: Mapped[str]

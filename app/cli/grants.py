@@ -22,6 +22,7 @@ _RUNTIME = (
 _PRODUCER = (
     "grant usage on schema {schema} to {role}",
     "grant execute on function {schema}.enqueue to {role}",
+    "grant execute on function {schema}.advance, {schema}.advance_many to {role}",
 )
 
 

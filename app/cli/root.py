@@ -12,6 +12,7 @@ from typing import NoReturn
 import click
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from app.cli.ctl import ctl
 from app.cli.doctor import doctor
 from app.cli.job import job
 from app.cli.migrate import migrate
@@ -37,7 +38,7 @@ def tidemill(ctx: click.Context) -> None:
         ctx.color = False
 
 
-for command in (up, migrate, status, doctor, job, queue):
+for command in (up, migrate, status, doctor, job, queue, ctl):
     tidemill.add_command(command)
 
 

@@ -286,14 +286,32 @@ def _tables() -> dict[str, str]:
     return sections(REFERENCE / "schema.md")
 
 
-def test_the_sql_function_is_documented_as_it_is() -> None:
-    latest = sorted((ROOT / "app" / "migrations" / "sql").glob("*enqueue*.sql"))[-1].read_text()
-    head = re.search(r"create (?:or replace )?function (tidemill\.enqueue\(.*?\) returns \w+)", latest, re.DOTALL)
-    assert head is not None
-    assert head[1] in (REFERENCE / "sql.md").read_text()
-    arguments = re.findall(r"^    (\w+) ", head[1], re.MULTILINE)
-    explained = sections(ROOT / "docs" / "howto" / "enqueue-from-sql.md")
-    text = (ROOT / "docs" / "howto" / "enqueue-from-sql.md").read_text().removesuffix("".join(explained.values()))
+HEAD = re.compile(r"create (?:or replace )?function (tidemill\.(\w+)\(.*?)(?=\s+language)", re.DOTALL)
+
+
+def sql_functions() -> dict[str, str]:
+    """By name, the latest head of each."""
+    texts = [path.read_text() for path in sorted((ROOT / "app" / "migrations" / "sql").glob("*.sql"))]
+    return {name: head for text in texts for head, name in HEAD.findall(text)}
+
+
+def test_the_sql_functions_are_documented_as_they_are() -> None:
+    found, documented = sql_functions(), sections(REFERENCE / "sql.md")
+    assert len(found) > 4
+    assert {f"tidemill.{name}" for name in found} == {title for title in documented if title.startswith("tidemill.")}
+    for name, head in found.items():
+        assert f"```sql\n{head}\n```" in documented[f"tidemill.{name}"], name
+
+
+@pytest.mark.parametrize(
+    ("function", "page"), [("enqueue", "enqueue-from-sql.md"), ("advance", "advance-the-control-table.md")]
+)
+def test_the_arguments_of_sql_functions_are_explained(function: str, page: str) -> None:
+    arguments = re.findall(
+        r"(?:\(|, |^    )(\w+) (?:text|json|integer|timestamptz)", sql_functions()[function], re.MULTILINE
+    )
+    assert arguments
+    text = (ROOT / "docs" / "howto" / page).read_text()
     assert [name for name in arguments if f"| `{name}` |" not in text] == []
 
 

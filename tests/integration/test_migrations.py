@@ -139,12 +139,21 @@ def test_unqualified_names_are_the_users(database_url: str) -> None:
 
 #: Every constraint and unique index, and the test that shows what it refuses.
 REFUSED = {
+    "ctl_value_within_years": "test_ctl_sql.py::test_the_database_refuses_a_value_that_python_cannot_read",
     "job_claimed_exactly_while_running": "test_claims.py::test_the_database_keeps_pass_and_state_together",
+    "job_queue_not_reserved": "test_reactive_model.py::test_no_job_waits_in_a_queue_of_another_domain",
     "job_key": "test_keys.py::test_two_waiting_jobs_with_one_key_are_refused_by_the_database",
     "periodic_job_cron_or_every": "test_periodic.py::test_the_database_wants_one_of_cron_and_every",
     "queue_burst_at_least_one": "test_limits.py::test_the_database_refuses_wrong_limits",
     "queue_max_parallel_positive": "test_limits.py::test_the_database_refuses_wrong_limits",
     "queue_rate_positive": "test_limits.py::test_the_database_refuses_wrong_limits",
+    "reactive_leaf_task_id_fkey": "test_reactive_model.py::test_a_leaf_belongs_to_a_task",
+    "reactive_task_first_run_known": "test_reactive_model.py::test_words_that_nobody_knows_are_refused",
+    "reactive_task_id_key": "test_reactive_model.py::test_two_tasks_have_two_ids",
+    "reactive_task_on_lapse_known": "test_reactive_model.py::test_words_that_nobody_knows_are_refused",
+    "run_claimed_exactly_while_running": "test_reactive_model.py::test_a_run_has_a_pass_exactly_while_it_runs",
+    "run_one_live": "test_reactive_model.py::test_a_task_has_one_live_run",
+    "run_window_has_two_ends": "test_reactive_model.py::test_a_window_has_two_ends",
 }
 
 

@@ -1,3 +1,21 @@
+-- What holds of a row whoever changes it: its version moves with every change, its epoch when the value moved back.
+create function tidemill.ctl_changing() returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if (new.entity, new.parameter) is distinct from (old.entity, old.parameter) then
+        raise exception '%.% cannot be renamed to %.%', old.entity, old.parameter, new.entity, new.parameter
+            using errcode = 'invalid_parameter_value',
+                  hint = 'Advance the new name: whoever follows the old one would never learn that it is gone.';
+    end if;
+    new.version := old.version + 1;
+    new.epoch := greatest(new.epoch, old.epoch + (new.value < old.value)::integer);
+    new.changed_at := clock_timestamp();
+    return new;
+end
+$$;
+
 -- Whoever changes the control table is recorded, by plain SQL too; `id` and `xid` say in which order and transaction.
 create function tidemill.ctl_changed() returns trigger
 language plpgsql
@@ -13,11 +31,15 @@ begin
 end
 $$;
 
+create trigger ctl_updating before update on tidemill.ctl
+for each row when (old.* is distinct from new.*) execute function tidemill.ctl_changing();
+
 create trigger ctl_inserted after insert on tidemill.ctl
 for each row execute function tidemill.ctl_changed();
 
 create trigger ctl_updated after update on tidemill.ctl
-for each row when (old.value is distinct from new.value) execute function tidemill.ctl_changed();
+for each row when (old.value is distinct from new.value or old.epoch is distinct from new.epoch)
+execute function tidemill.ctl_changed();
 
 -- Moves parameters forward; all of them, or none. Returns those that moved: the same value again is no change.
 create function tidemill.advance_many(entities text[], parameters text[], moments timestamptz[])
@@ -30,43 +52,57 @@ as $$
 declare
     wrong record;
 begin
-    if cardinality(entities) is distinct from cardinality(parameters)
-        or cardinality(entities) is distinct from cardinality(moments)
+    if entities is null or parameters is null or moments is null
+        or cardinality(entities) <> cardinality(parameters) or cardinality(entities) <> cardinality(moments)
     then
-        raise exception 'advance_many takes three arrays of one length' using errcode = 'invalid_parameter_value';
+        raise exception 'advance_many takes three arrays of one length, not of %, % and %',
+            cardinality(entities), cardinality(parameters), cardinality(moments)
+            using errcode = 'invalid_parameter_value';
     end if;
     select * into wrong from unnest(entities, parameters, moments) as asked (entity, parameter, moment)
     where asked.entity is null or asked.parameter is null or asked.moment is null
-        or length(asked.entity) not between 1 and 200 or length(asked.parameter) not between 1 and 200
-        or asked.entity ~ '[[:cntrl:]]' or asked.parameter ~ '[[:cntrl:]]'
+        or length(asked.entity) > 200 or length(asked.parameter) > 200
         or '' in (btrim(asked.entity), btrim(asked.parameter))
+        -- Not [:cntrl:], which depends on the locale of the database.
+        or asked.entity ~ '[\u0001-\u001f\u007f-\u009f]' or asked.parameter ~ '[\u0001-\u001f\u007f-\u009f]'
     limit 1;
     if found then
-        raise exception 'advance(%, %, %): entity and parameter have 1 to 200 characters, and the value is a moment',
-            coalesce(quote_literal(wrong.entity), 'null'), coalesce(quote_literal(wrong.parameter), 'null'),
+        raise exception 'advance(%, %, %): entity and parameter must be 1 to 200 characters, none of them a control '
+            'character, and the value a moment',
+            coalesce(quote_literal(left(wrong.entity, 250)), 'null'),
+            coalesce(quote_literal(left(wrong.parameter, 250)), 'null'),
             coalesce(quote_literal(wrong.moment), 'null')
             using errcode = 'invalid_parameter_value';
     end if;
     select * into wrong from unnest(entities, parameters, moments) as asked (entity, parameter, moment)
     where asked.moment < '0002-01-01Z' or asked.moment > now() + interval '10 years' limit 1;
-    if found then
-        raise exception '%.% cannot be advanced to %: that is before the year 2, or more than 10 years ahead',
+    if found and wrong.moment < '0002-01-01Z' then
+        raise exception '%.% cannot be advanced to %: that is before the year 2',
+            wrong.entity, wrong.parameter, wrong.moment using errcode = 'invalid_parameter_value';
+    elsif found then
+        raise exception '%.% cannot be advanced to %: that is more than 10 years ahead',
             wrong.entity, wrong.parameter, wrong.moment
             using errcode = 'TMFAR',
                   hint = 'Nothing could be advanced after it. Where it is meant, restate it with a reason.';
     end if;
-    -- In the order of keys, so that two programs that advance the same parameters wait for each other, never both.
+    -- In the order of bytes, which is Python's too: two programs that advance the same parameters wait for each other,
+    -- never both.
     return query
     insert into tidemill.ctl as old (entity, parameter, value)
     select asked.entity, asked.parameter, max(asked.moment)
     from unnest(entities, parameters, moments) as asked (entity, parameter, moment)
-    group by 1, 2 order by 1, 2
-    on conflict (entity, parameter) do update
-    set value = excluded.value, version = old.version + 1, changed_at = clock_timestamp()
+    group by asked.entity, asked.parameter
+    order by asked.entity collate "C", asked.parameter collate "C"
+    on conflict (entity, parameter) do update set value = excluded.value
     where excluded.value > old.value
     returning old.entity, old.parameter, old.value;
+    -- The rows are locked, also those that did not move: what is read now stays.
     select ctl.entity, ctl.parameter, ctl.value, asked.moment into wrong
-    from unnest(entities, parameters, moments) as asked (entity, parameter, moment)
+    from (
+        select entity, parameter, max(moment) as moment
+        from unnest(entities, parameters, moments) as given (entity, parameter, moment)
+        group by entity, parameter
+    ) as asked
     join tidemill.ctl as ctl on ctl.entity = asked.entity and ctl.parameter = asked.parameter
     where asked.moment < ctl.value limit 1;
     if found then
@@ -86,4 +122,5 @@ as $$
     select exists (select from tidemill.advance_many(array[entity], array[parameter], array[moment]))
 $$;
 
-revoke all on function tidemill.advance, tidemill.advance_many, tidemill.ctl_changed from public;
+revoke all on function tidemill.advance, tidemill.advance_many, tidemill.ctl_changed, tidemill.ctl_changing
+from public;

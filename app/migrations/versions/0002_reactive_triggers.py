@@ -75,6 +75,7 @@ def upgrade() -> None:
     op.create_index(
         "ctl_change_parameter", "ctl_change", ["entity", "parameter", "id"], unique=False, schema="tidemill"
     )
+    op.create_index("ctl_change_xid", "ctl_change", ["xid"], unique=False, schema="tidemill")
     op.create_table(
         "ctl_seen",
         sa.Column("task", sa.Text(), nullable=False),
