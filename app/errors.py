@@ -14,7 +14,7 @@
     │   ├── TooLarge             the payload is over the limit
     │   ├── Unsupported          an option of Celery that a durable job cannot have
     │   ├── NotFound             there is no such row
-    │   └── NestedTrigger        All or Any inside of All or Any
+    │   └── NestedTrigger        one of All and Any is inside of another
     └── ClaimLost                the work is somebody else's now; what it did was not saved
 
 `Unavailable` is worth trying again; nothing else is.
