@@ -241,3 +241,28 @@ def test_triggers_are_values(trigger: Trigger) -> None:
     assert hash(twin) == hash(trigger)
     with pytest.raises(FrozenInstanceError):
         setattr(trigger, "leaves" if isinstance(trigger, All | Any) else "entity", None)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "said"),
+    [
+        (Delta(*P, "26h"), "must grow by 1d 2h: "),
+        (Delay(*P, "0s"), "must be at most 0s behind now: "),
+        (RefDelay(*P, *Q, "90s"), "must be at most 1min 30s behind mart.orders.built_to: "),
+        (ChunkDelta(*P, "day", tz="Asia/Tokyo"), "must enter a later day (Asia/Tokyo): "),
+        (ChunkDelta(*P, "day", 2, tz="Asia/Tokyo"), "must move on by 2 days (Asia/Tokyo): "),
+        (ChunkDelta(*P, "30min", tz="Asia/Tokyo"), "must enter a later 30min chunk: "),
+        (ChunkDelay(*P, "30min", 2), "must be at most 2 chunks of 30min behind now: "),
+        (ChunkDelay(*P, "hour"), "must have reached the hour of now: "),
+        (ChunkRefDelay(*P, *Q, "week", 1), "must be at most 1 week behind mart.orders.built_to: "),
+    ],
+)
+def test_each_condition_is_said_in_one_sentence(leaf: CtlTrigger, said: str) -> None:
+    # T24
+    assert leaf.check(NOW, {}, {}).explain() == f"✗ dds.orders.loaded_to {said}it has no value yet"
+
+
+def test_a_distance_that_no_date_reaches_is_said() -> None:
+    verdict = ChunkDelta(*P, "year", 9000).check(NOW, {P: NOW}, {P: NOW})
+    assert verdict.explain().endswith("; no date is late enough")
+    assert (verdict.tree["threshold"], verdict.tree["distance"]) == (None, None)
