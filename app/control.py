@@ -34,4 +34,4 @@ def _task(each: Pass) -> Any:
     return control
 
 
-TASKS = [_task(each) for each in registry.passes.values()]
+TASKS = [_task(each) for each in registry.passes.values() if each.beat]

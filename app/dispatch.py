@@ -19,7 +19,7 @@ from app.claims import Lane, distinct_prefix
 from app.claims.model import built_once, is_running, is_waiting, table_of
 from app.db import transaction
 from app.doorbell import GENERIC, Bell, Publisher
-from app.limits import Queue
+from app.limits import Queue, kept_now
 from app.registry import Waiting, registry
 
 #: Ready rows that one ticket is rung for.
@@ -114,7 +114,7 @@ def _ready(model: Any, lane: Lane) -> Any:
     free = sa.case(
         (Queue.paused, 0),
         (~has_token, 0),
-        (Queue.max_parallel.is_not(None), Queue.max_parallel - live.scalar_subquery()),
+        (Queue.max_parallel.is_not(None), Queue.max_parallel - live.scalar_subquery() - _kept(model, groups)),
         else_=UNLIMITED,
     )
     only = sa.bindparam("only", type_=ARRAY(sa.Text))
@@ -126,3 +126,11 @@ def _ready(model: Any, lane: Lane) -> Any:
         .order_by(sa.func.random())
         .limit(sa.bindparam("most", type_=sa.Integer, literal_execute=True))
     )
+
+
+def _kept(model: Any, groups: Any) -> Any:
+    """The slots that are kept for better ranks than this."""
+    if not model.RANKED:
+        return 0
+    better = kept_now().correlate(Queue, groups).subquery("better")
+    return sa.select(sa.func.count()).select_from(better).where(better.c.rank < groups.c.rank).scalar_subquery()

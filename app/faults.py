@@ -16,6 +16,8 @@ POINTS = (
     "ticket.received",
     "claim.before_commit",
     "claim.committed",
+    "service.before_commit",
+    "service.committed",
     "start.before_commit",
     "start.committed",
     "run.checked",

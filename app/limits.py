@@ -8,12 +8,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from app.clock import Rate
@@ -42,6 +44,9 @@ class Queue(Model):
     #: Below zero: calls that were handed out ahead, to be made within the horizon.
     tokens: Mapped[float] = mapped_column(server_default=sa.text("1"))
     refilled_at: Mapped[datetime] = mapped_column(server_default=sa.func.now())
+    #: Slots of `max_parallel` that are kept for work of these ranks, and until when.
+    kept_ranks: Mapped[list[int]] = mapped_column(ARRAY(sa.SmallInteger), server_default=sa.text("'{}'"))
+    kept_until: Mapped[list[datetime]] = mapped_column(ARRAY(TIMESTAMP(timezone=True)), server_default=sa.text("'{}'"))
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,8 @@ class Limits:
     burst: float = 1.0
     tokens: float = 1.0
     idle: float = 0.0
+    #: The ranks for which a slot each is kept now.
+    kept: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,15 @@ class Grant:
         return self.tokens - calls
 
 
+def most_rank(limits: Limits, live: int) -> int | None:
+    """The largest rank, which is the least urgent, that may start now: one for which a slot is free beside those that
+    are kept for better ranks. None: any may."""
+    if limits.max_parallel is None:
+        return None
+    kept, free = sorted(limits.kept), limits.max_parallel - live
+    return kept[free - 1] if 0 < free <= len(kept) else None
+
+
 def grant(limits: Limits, live: int, want: int) -> Grant:
     """Pure: what a claim of `want` rows may have while `live` claims run."""
     tokens = (
@@ -87,6 +103,16 @@ def grant(limits: Limits, live: int, want: int) -> Grant:
     return Grant(pace=pace, tokens=tokens, paced=True)
 
 
+def kept_now() -> sa.Select[int]:
+    """The ranks for which the queue of the outer statement keeps slots at this moment."""
+    kept = (
+        sa.func.unnest(Queue.kept_ranks, Queue.kept_until)
+        .table_valued(sa.column("rank", sa.SmallInteger), sa.column("until", TIMESTAMP(timezone=True)))
+        .render_derived(name="kept")
+    )
+    return sa.select(kept.c.rank).where(kept.c.until > sa.func.clock_timestamp()).correlate(Queue)
+
+
 _LOCK = (
     sa.select(
         Queue.paused,
@@ -95,6 +121,7 @@ _LOCK = (
         Queue.burst,
         Queue.tokens,
         sa.extract("epoch", sa.func.clock_timestamp() - Queue.refilled_at).cast(sa.Double).label("idle"),
+        sa.func.array(kept_now().scalar_subquery(), type_=ARRAY(sa.SmallInteger)).label("kept"),
     )
     .where(Queue.name == sa.bindparam("queue"))
     .with_for_update()

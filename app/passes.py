@@ -14,7 +14,7 @@ from app.schema import CLAIMABLE
 from app.settings import settings
 from recovery import jobs as lost_jobs
 from recovery import runs as lost_runs
-from triggers import polling, pools
+from triggers import polling, pools, service
 from triggers import retention as reactive_retention
 from triggers.definition import PREFIX
 from triggers.sync import synchronize
@@ -24,6 +24,8 @@ CONTROL = "control"
 SECOND = timedelta(seconds=1)
 #: The shortest time by which what waits is told apart in practice.
 AGEING_EVERY = timedelta(seconds=5)
+#: What a hint makes quicker.
+SERVICE_EVERY = timedelta(milliseconds=50)
 
 
 def forget_workers() -> int:
@@ -38,7 +40,8 @@ registry.add_pass("dispatch", dispatch.run_once, SECOND)
 registry.add_pass("periodic", schedules.run_once, SECOND)
 registry.add_pass("recover_jobs", lost_jobs.run_once, settings().sweep_interval)
 registry.add_pass("recover_runs", lost_runs.run_once, settings().sweep_interval)
-registry.add_pass("reactive", polling.run_once, settings().poll_interval)
+registry.add_pass("reactive", polling.run_once, settings().poll_interval, scheduler=False)
+registry.add_pass("reactive_service", service.run_once, SERVICE_EVERY, beat=False, hinted=True)
 registry.add_pass("ageing", pools.age, AGEING_EVERY)
 registry.add_server(PREFIX, RunServer)
 registry.declarations.append(lambda: synchronize().told())
@@ -60,4 +63,5 @@ def beat_entries() -> dict[str, dict[str, Any]]:
             "options": {"queue": CONTROL, "expires": max(1.0, each.every.total_seconds())},
         }
         for each in registry.passes.values()
+        if each.beat
     }

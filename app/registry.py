@@ -37,6 +37,11 @@ class Pass:
     name: str
     run_once: Callable[..., Any]
     every: timedelta
+    #: Which services make it: beat, the scheduler, or both.
+    beat: bool = True
+    scheduler: bool = True
+    #: Made at once when the database gives a hint.
+    hinted: bool = False
 
     def run(self, seconds: float) -> Any:
         """Again at once after a full batch (`more`), for at most so long; the last report."""
@@ -69,8 +74,8 @@ class Registry:
     def add_waiting(self, waiting: Waiting) -> None:
         self.waiting.append(waiting)
 
-    def add_pass(self, name: str, run_once: Callable[..., Any], every: timedelta) -> None:
-        self.passes[name] = Pass(name, run_once, every)
+    def add_pass(self, name: str, run_once: Callable[..., Any], every: timedelta, **where: bool) -> None:
+        self.passes[name] = Pass(name, run_once, every, **where)
 
     def add_server(self, word: str, make: Callable[..., Server]) -> None:
         self.servers[word] = make

@@ -25,6 +25,7 @@ from app.doorbell import Publisher
 from app.duties import Duties
 from app.duties import duties as own_duties
 from app.errors import DatabaseError
+from app.hints import Hints, Stop
 from app.registry import Pass, registry
 from app.settings import settings
 
@@ -53,10 +54,13 @@ class Loop:
         self,
         passes: list[Pass],
         duties: Duties,
-        stop: threading.Event,
+        stop: Stop | threading.Event,
         monotonic: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], bool] | None = None,
     ) -> None:
         self._duties, self._stop, self._monotonic = duties, stop, monotonic
+        #: Until a time is over; True: something is to be made earlier.
+        self._wait = wait or (lambda seconds: stop.wait(seconds) and False)
         self._turns = [Turn(monotonic(), each) for each in passes]
         heapq.heapify(self._turns)
         self._leading: set[str] = set()
@@ -66,7 +70,8 @@ class Loop:
         while not self._stop.is_set():
             turn = self._turns[0]
             if (wait := turn.at - self._monotonic()) > 0:
-                self._stop.wait(wait)
+                if self._wait(wait):
+                    self._hurry()
                 continue
             try:
                 pause = self._make(turn.each)
@@ -82,6 +87,13 @@ class Loop:
                 log.exception("pass %s failed", turn.each.name)
                 pause = turn.each.every.total_seconds()
             heapq.heapreplace(self._turns, Turn(self._monotonic() + pause, turn.each))
+
+    def _hurry(self) -> None:
+        now = self._monotonic()
+        for turn in self._turns:
+            if turn.each.hinted and turn.each.name in self._leading:
+                turn.at = min(turn.at, now)
+        heapq.heapify(self._turns)
 
     def _make(self, each: Pass) -> float:
         leads = self._duties.hold(each.name)
@@ -102,7 +114,7 @@ def passes() -> list[Pass]:
     """The passes of the registry; dispatch as often as this service can, over a connection that it keeps."""
     publisher = Publisher()
     quick = Pass("dispatch", partial(dispatch.run_once, publisher=publisher), POLL)
-    return [quick if each.name == quick.name else each for each in registry.passes.values()]
+    return [quick if each.name == quick.name else each for each in registry.passes.values() if each.scheduler]
 
 
 @click.command(cls=CeleryCommand)
@@ -114,19 +126,21 @@ def scheduler(ctx: click.Context, seconds: float | None) -> None:
     logging.basicConfig(level=settings().log_level, format="%(asctime)s %(levelname)s scheduler: %(message)s")
     app: Any = ctx.obj.app
     app.loader.import_default_modules()
-    stop = threading.Event()
+    stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     if seconds is not None:
         threading.Timer(seconds, stop.set).start()
     _register(app, stop)
     log.info("scheduler runs: %s", ", ".join(registry.passes))
-    Loop(passes(), own_duties, stop).run()
+    hints = Hints(stop)
+    Loop(passes(), own_duties, stop, wait=hints.wait).run()
     own_duties.drop()
+    hints.close()
     log.info("scheduler stopped")
 
 
-def _register(app: Any, stop: threading.Event) -> None:
+def _register(app: Any, stop: Stop) -> None:
     while not stop.is_set():
         try:
             registration.write(app)

@@ -7,11 +7,25 @@ from app.db import Model
 from app.jobs.model import Job, JobLog, KnownTask, PeriodicJob
 from app.limits import Queue
 from app.workers import Worker
-from triggers.model import Ctl, CtlChange, CtlSeen, Evaluation, ReactiveLeaf, ReactivePool, ReactiveTask, TaskRun
+from triggers.model import (
+    Ctl,
+    CtlChange,
+    CtlSeen,
+    Evaluation,
+    MissedWindow,
+    ReactiveCursor,
+    ReactiveEvent,
+    ReactiveHold,
+    ReactiveLeaf,
+    ReactivePool,
+    ReactiveTask,
+    TaskRun,
+)
 
 TABLES = (
     *(Audit, Job, JobLog, KnownTask, PeriodicJob, Queue, Worker),
     *(Ctl, CtlChange, CtlSeen, Evaluation, ReactiveLeaf, ReactivePool, ReactiveTask, TaskRun),
+    *(MissedWindow, ReactiveCursor, ReactiveEvent, ReactiveHold),
 )
 #: What is taken, kept and lost by claims.
 CLAIMABLE = (Job, TaskRun)

@@ -85,6 +85,76 @@ class CtlChange(Model):
     xid: Mapped[str] = mapped_column(TransactionId, server_default=sa.text("pg_current_xact_id()"))
 
 
+class Snapshot(UserDefinedType[str]):
+    """Postgres' `pg_snapshot`: which transactions were visible."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "pg_snapshot"
+
+
+class ReactiveEvent(Model):
+    """A task that has to be read again: registered, changed, its run ended, what it has seen changed. Written by a
+    trigger of `reactive_task`, beside `ctl_change` the second stream that the service follows."""
+
+    __tablename__ = "reactive_event"
+    __table_args__ = (sa.Index("reactive_event_xid", "xid"),)
+
+    id: Mapped[int] = mapped_column(sa.BigInteger, sa.Identity(always=False), primary_key=True)
+    task: Mapped[str]
+    at: Mapped[datetime] = mapped_column(server_default=sa.func.clock_timestamp())
+    xid: Mapped[str] = mapped_column(TransactionId, server_default=sa.text("pg_current_xact_id()"))
+
+
+class ReactiveCursor(Model):
+    """How far the service has followed the two streams: new is what was not visible in `snapshot` and is now."""
+
+    __tablename__ = "reactive_cursor"
+    __table_args__ = (sa.CheckConstraint("id = 1", name="only_one"),)
+
+    id: Mapped[int] = mapped_column(sa.SmallInteger, primary_key=True, autoincrement=False)
+    snapshot: Mapped[str] = mapped_column(Snapshot)
+    #: Of the cluster whose transactions these are: after a dump was restored elsewhere, they mean nothing.
+    cluster: Mapped[int] = mapped_column(sa.BigInteger)
+    #: Moves when a service takes over: one that was frozen meanwhile finds that it is not its turn any more.
+    term: Mapped[int] = mapped_column(sa.BigInteger)
+    moved_at: Mapped[datetime] = mapped_column(server_default=sa.func.clock_timestamp())
+    #: When memory was last compared with an evaluation of everything, and in how many tasks they ever differed.
+    compared_at: Mapped[datetime | None]
+    differences: Mapped[int] = mapped_column(sa.BigInteger, server_default=sa.text("0"))
+
+
+class ReactiveHold(Model):
+    """T21: a slot of a pool is kept for a task, because a run that waits or works will deliver what it waits for."""
+
+    __tablename__ = "reactive_hold"
+
+    task: Mapped[str] = mapped_column(primary_key=True)
+    run_id: Mapped[int] = mapped_column(sa.BigInteger, primary_key=True, autoincrement=False)
+    producer: Mapped[str]
+    pool: Mapped[str]
+    priority: Mapped[int] = mapped_column(sa.SmallInteger)
+    since: Mapped[datetime]
+    until: Mapped[datetime]
+
+
+class MissedWindow(Model):
+    """T23: a trigger held, and did not any more before the task could use it."""
+
+    __tablename__ = "missed_window"
+    __table_args__ = (sa.Index("missed_window_task", "task", "id"), sa.Index("missed_window_closed_at", "closed_at"))
+
+    id: Mapped[int] = mapped_column(sa.BigInteger, sa.Identity(always=False), primary_key=True)
+    task: Mapped[str]
+    #: As far as it was watched.
+    opened_at: Mapped[datetime]
+    closed_at: Mapped[datetime]
+    #: What stood in the way.
+    reason: Mapped[str]
+    run_id: Mapped[int | None] = mapped_column(sa.BigInteger)
+
+
 class CtlSeen(Model):
     """What a task saw at its last regular run, by name and never by place in a trigger (T13)."""
 

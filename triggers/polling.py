@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,7 +19,7 @@ from sqlalchemy.orm import Session, aliased
 
 from app import faults
 from app.db import transaction
-from triggers.instants import to_instant
+from triggers.instants import Instant, to_instant
 from triggers.model import Ctl, CtlSeen, ReactiveLeaf, ReactiveTask
 from triggers.shape import LeafValues, from_shape
 from triggers.starting import start_ready, startable
@@ -85,8 +87,17 @@ def scan(session: Session) -> Iterator[tuple[int, list[str]]]:
         yield 1, [name] if before or from_shape(shape).holds(now, leaves) else []
 
 
+def truths(session: Session, now: Instant) -> Iterator[tuple[str, bool]]:
+    """Of every task that is not removed: whether its trigger holds."""
+    stream = session.execute(_streaming(everything=True), execution_options={"yield_per": PAGE})
+    for _, rows in groupby(stream, itemgetter(0)):
+        found = list(rows)
+        leaves = [(current, reference, seen) for *_, current, reference, seen in found]
+        yield found[0][1], from_shape(found[0][2]).holds(now, leaves)
+
+
 @cache
-def _streaming() -> Any:
+def _streaming(*, everything: bool = False) -> Any:
     """A row for each leaf, those of a task in a row."""
     task, leaf, current, reference = ReactiveTask, ReactiveLeaf, Ctl, aliased(Ctl)
     same = sa.and_(current.entity == leaf.entity, current.parameter == leaf.parameter)
@@ -98,19 +109,19 @@ def _streaming() -> Any:
             task.name,
             task.shape,
             task.fired,
-            _micros(current.value),
-            _micros(reference.value),
-            _micros(CtlSeen.value),
+            micros(current.value),
+            micros(reference.value),
+            micros(CtlSeen.value),
         )
         .join(leaf, leaf.task_id == task.id)
         .outerjoin(current, same)
         .outerjoin(reference, same_reference)
         .outerjoin(CtlSeen, seen)
-        .where(startable(sa.func.now()))
+        .where(task.removed_at.is_(None) if everything else startable(sa.func.now()))
         .order_by(task.id, leaf.position)
     )
 
 
-def _micros(value: Any) -> sa.ColumnElement[int]:
+def micros(value: Any) -> sa.ColumnElement[int]:
     """As the evaluator counts: an integer is read and compared faster than a datetime."""
     return sa.cast(sa.extract("epoch", value) * 1_000_000, sa.BigInteger)

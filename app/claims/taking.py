@@ -71,7 +71,8 @@ def _take_under_limits(cursor: Cursor, want: int, worker: str, lease: timedelta)
                 # The clock was set back: from now on the bucket fills by the new one.
                 limits.spend(session, cursor.queue, granted, 0)
             return _Taken(Claim(new_pass(), paused=allowed.paused), limited=cursor.limited, unknown_rank=False)
-        taken = _claim(session, cursor, granted.count, worker, lease, under_limits=True)
+        most = limits.most_rank(allowed, running)
+        taken = _claim(session, cursor, granted.count, worker, lease, under_limits=True, most_rank=most)
         rows = taken.claim.rows
         limits.spend(session, cursor.queue, granted, len(rows))
         faults.reach("claim.before_commit")
@@ -86,11 +87,18 @@ def new_pass() -> PassKey:
 
 
 def _claim(
-    executor: Executor, cursor: Cursor, want: int, worker: str, lease: timedelta, *, under_limits: bool
+    executor: Executor,
+    cursor: Cursor,
+    want: int,
+    worker: str,
+    lease: timedelta,
+    *,
+    under_limits: bool,
+    most_rank: int | None = None,
 ) -> _Taken:
     size = max(each for each in SIZES if each <= want)
     pass_key = new_pass()
-    ranks = sorted(cursor.positions)
+    ranks = sorted(rank for rank in cursor.positions if most_rank is None or rank <= most_rank)
     # Not the names of columns: SQLAlchemy would take them for values of the update.
     parameters: dict[str, Any] = {
         "p_queue": cursor.queue,

@@ -1,0 +1,139 @@
+"""How far the service has followed the two streams, and what is new in them (T19).
+
+Promises:
+- New is what was not visible in the stored snapshot and is visible now: no order of commits can hide a change. The rows
+  and the snapshot that replaces the stored one come from one statement.
+- The row is locked before the streams are read. Its `term` says whose turn it is: a service that was frozen while
+  another took over finds another term, and must not go on.
+- The streams say only what has to be read again, never what it is: a change that is handled twice does no harm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.engine import Row
+from sqlalchemy.orm import Session
+
+from app.claims import Executor
+from triggers.ctl import Parameter
+from triggers.instants import Instant
+from triggers.model import Ctl, CtlChange, ReactiveCursor, ReactiveEvent, Snapshot, TransactionId
+from triggers.polling import micros
+
+#: More that moved at once is not followed any more, but read anew as a whole.
+LIMIT = 20_000
+
+
+@dataclass
+class Changes:
+    """`parameters` with their current values, `tasks` to be read again, and the moment of the database's clock."""
+
+    now: Instant = 0
+    snapshot: str = ""
+    parameters: dict[Parameter, Instant | None] = field(default_factory=dict)
+    tasks: set[str] = field(default_factory=set)
+
+    @property
+    def too_many(self) -> bool:
+        return max(len(self.parameters), len(self.tasks)) >= LIMIT
+
+
+def take_over(session: Session) -> int:
+    """From now on the streams are followed from here; returns the new term. To be called before anything is read, in
+    a transaction that sees one snapshot throughout."""
+    here = {"snapshot": sa.func.pg_current_snapshot(), "cluster": _cluster(), "moved_at": sa.func.clock_timestamp()}
+    insert = postgresql.insert(ReactiveCursor).values(id=1, term=1, **here)
+    next_term = insert.on_conflict_do_update(index_elements=["id"], set_=here | {"term": ReactiveCursor.term + 1})
+    return int(session.execute(next_term.returning(ReactiveCursor.term)).scalar_one())
+
+
+def lock(session: Session) -> Row[Any] | None:
+    """None where there is none yet."""
+    return session.execute(_LOCKING).one_or_none()
+
+
+def _cluster() -> Any:
+    control = sa.func.pg_control_system().table_valued(sa.column("system_identifier", sa.BigInteger))
+    return sa.select(control.c.system_identifier).scalar_subquery()
+
+
+_LOCKING = sa.select(
+    sa.cast(ReactiveCursor.snapshot, sa.Text).label("snapshot"),
+    ReactiveCursor.term,
+    (ReactiveCursor.cluster == _cluster()).label("same_cluster"),
+).with_for_update()
+
+
+def move(session: Session, changes: Changes) -> None:
+    to = sa.cast(changes.snapshot, Snapshot)
+    session.execute(sa.update(ReactiveCursor).values(snapshot=to, moved_at=sa.func.clock_timestamp()))
+
+
+def read(session: Session, snapshot: str) -> Changes:
+    changes = Changes()
+    for kind, first, second, number in session.execute(_reading(), {"snapshot": snapshot, "most": LIMIT}):
+        match kind:
+            case "parameter":
+                changes.parameters[(first, second)] = number
+            case "task":
+                changes.tasks.add(first)
+            case _:
+                changes.snapshot, changes.now = first, number
+    return changes
+
+
+def clock(session: Session) -> Instant:
+    return session.execute(sa.select(micros(sa.func.clock_timestamp()))).scalar_one()
+
+
+def anything_new(executor: Executor, timer: Instant | None) -> bool:
+    """Whether a pass is worth its locks, or a timer has come: asked without locks, and without writing anything."""
+    new, now = executor.execute(_peeking()).one()
+    return bool(new) or (timer is not None and now >= timer)
+
+
+@cache
+def _reading() -> Any:
+    before = sa.cast(sa.bindparam("snapshot", type_=sa.Text), Snapshot)
+    most = sa.bindparam("most", type_=sa.Integer)
+    moved = sa.union(*_new(before, CtlChange, CtlChange.entity, CtlChange.parameter)).limit(most).subquery("moved")
+    events = sa.union(*_new(before, ReactiveEvent, ReactiveEvent.task)).limit(most).subquery("events")
+    value = sa.and_(Ctl.entity == moved.c.entity, Ctl.parameter == moved.c.parameter)
+    nothing = sa.cast(None, sa.Text)
+    return sa.union_all(
+        sa.select(sa.literal("parameter"), moved.c.entity, moved.c.parameter, micros(Ctl.value)).select_from(
+            moved.outerjoin(Ctl, value)
+        ),
+        sa.select(sa.literal("task"), events.c.task, nothing, sa.cast(None, sa.BigInteger)),
+        sa.select(
+            sa.literal("mark"),
+            sa.cast(sa.func.pg_current_snapshot(), sa.Text),
+            nothing,
+            micros(sa.func.clock_timestamp()),
+        ),
+    )
+
+
+@cache
+def _peeking() -> Any:
+    # As a scalar subquery, which is evaluated once: an index range wants a value to compare with.
+    before = sa.select(ReactiveCursor.snapshot).scalar_subquery()
+    found = [*_new(before, CtlChange, sa.literal(1)), *_new(before, ReactiveEvent, sa.literal(1))]
+    return sa.select(sa.or_(*(sa.exists(each) for each in found)), micros(sa.func.clock_timestamp()))
+
+
+def _new(before: Any, stream: Any, *columns: Any) -> list[Any]:
+    """Two index ranges: what had not begun when the snapshot was taken, and what was under way. Never also by `id`:
+    that is drawn before the transaction has its number."""
+    begun = sa.select(sa.func.pg_snapshot_xip(before, type_=TransactionId)).scalar_subquery()
+    under_way = sa.func.array(begun, type_=ARRAY(TransactionId))
+    return [
+        sa.select(*columns).where(stream.xid >= sa.func.pg_snapshot_xmax(before, type_=TransactionId)),
+        sa.select(*columns).where(stream.xid == sa.any_(under_way)),
+    ]

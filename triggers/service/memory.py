@@ -1,0 +1,175 @@
+"""What the service keeps in mind of the tasks: an index of their conditions, and what else says when to look again.
+
+Derived from Postgres: whole at a takeover, task by task when the stream of events names one. It arms nothing by an edge
+that it saw: a task is looked at again under lock before anything is started.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.orm import Session
+
+from triggers.ctl import Parameter
+from triggers.index import Index
+from triggers.instants import Instant
+from triggers.model import Ctl, CtlSeen, ReactiveLeaf, ReactiveTask
+from triggers.polling import micros
+from triggers.service.cursor import Changes
+from triggers.trigger import from_json
+
+PAGE = 5000
+
+
+@dataclass(slots=True)
+class Task:
+    """What the index does not know."""
+
+    pool: str
+    priority: int
+    produces: frozenset[Parameter]
+    parameters: tuple[Parameter, ...]
+    #: Its trigger may open and close again without a change of what it has seen (T23).
+    passing: bool
+    #: Neither paused nor quarantined.
+    free: bool
+    start_after: Instant | None
+
+
+@dataclass
+class Memory:
+    index: Index = field(default_factory=Index)
+    tasks: dict[str, Task] = field(default_factory=dict)
+    #: Quarantined tasks by what may release them.
+    quarantined: defaultdict[Parameter, set[str]] = field(default_factory=lambda: defaultdict(set))
+    #: Tasks that rest until a moment.
+    resting: list[tuple[Instant, str]] = field(default_factory=list)
+    #: Tasks that are to be decided, whatever the index says.
+    pending: set[str] = field(default_factory=set)
+    #: Since when a passing trigger holds that has not been used.
+    opened: dict[str, Instant] = field(default_factory=dict)
+    #: Windows that have closed unused, as far as is known here.
+    closed: dict[str, Instant] = field(default_factory=dict)
+    now: Instant = 0
+
+    def apply(self, changes: Changes) -> None:
+        self.now = changes.now
+        self.index.set_now(changes.now)
+        for parameter, value in changes.parameters.items():
+            self.index.set_current(parameter, value)
+            self.pending |= self.quarantined.get(parameter, set())
+
+    def to_decide(self) -> set[str]:
+        """The tasks whose outcome may have changed; remembers since when windows are open."""
+        for name in self.index.flipped() & self.tasks.keys():
+            self.pending.add(name)
+            if not self.tasks[name].passing:
+                continue
+            if self.index.truth(name):
+                self.opened.setdefault(name, self.now)
+            elif (since := self.opened.pop(name, None)) is not None:
+                self.closed[name] = since
+        while self.resting and self.resting[0][0] <= self.now:
+            _, name = heapq.heappop(self.resting)
+            if name in self.index and self.index.truth(name):
+                self.pending.add(name)
+        return self.pending
+
+    @property
+    def next_timer(self) -> Instant | None:
+        timers = [each for each in (self.index.next_timer(), self.resting[0][0] if self.resting else None) if each]
+        return min(timers, default=None)
+
+    def load(self, session: Session, names: Collection[str] | None = None) -> None:
+        """All tasks, or those named again; those that are gone are forgotten."""
+        known = set()
+        rows = session.execute(_tasks(names), execution_options={"yield_per": PAGE})
+        for name, of_task in groupby(rows, attrgetter("name")):
+            known.add(name)
+            first = next(of_task)
+            seen = {(row.entity, row.parameter): row.value for row in chain([first], of_task) if row.entity is not None}
+            self._put(first, seen)
+        if names is not None:
+            for name in set(names) - known:
+                self._forget(name)
+            # Whatever has happened to them, it may be time for them to start.
+            self.pending |= known
+        for entity, parameter, value in session.execute(_values(names), execution_options={"yield_per": PAGE}):
+            self.index.set_current((entity, parameter), value)
+
+    def _put(self, row: Any, seen: dict[Parameter, Instant]) -> None:
+        self._unquarantine(row.name)
+        trigger = from_json(row.trigger)
+        parameters = trigger.parameters
+        free = not row.paused and not row.quarantined
+        passing = any(not leaf.needs_seen for leaf in trigger.leaves)
+        produces = frozenset((a, b) for a, b in row.produces)
+        self.tasks[row.name] = Task(row.pool, row.priority, produces, parameters, passing, free, row.start_after)
+        self.index.put(row.name, trigger, seen)
+        if row.start_after is not None and row.start_after > self.now:
+            heapq.heappush(self.resting, (row.start_after, row.name))
+        if row.quarantined:
+            for parameter in parameters:
+                self.quarantined[parameter].add(row.name)
+
+    def _unquarantine(self, name: str) -> None:
+        if (task := self.tasks.get(name)) is not None and not task.free:
+            for parameter in task.parameters:
+                self.quarantined[parameter].discard(name)
+
+    def _forget(self, name: str) -> None:
+        self._unquarantine(name)
+        self.index.drop(name)
+        self.tasks.pop(name, None)
+        self.opened.pop(name, None)
+        self.pending.discard(name)
+
+
+def _named(column: Any, names: Collection[str] | None) -> Any:
+    return sa.true() if names is None else column == sa.any_(sa.cast(sorted(names), ARRAY(sa.Text)))
+
+
+def _tasks(names: Collection[str] | None) -> Any:
+    """A row for each value that a task has seen, those of one task together."""
+    task = ReactiveTask
+    return (
+        sa.select(
+            task.name,
+            task.trigger,
+            task.pool,
+            task.priority,
+            task.produces,
+            task.paused,
+            task.quarantined_at.is_not(None).label("quarantined"),
+            micros(task.start_after).label("start_after"),
+            CtlSeen.entity,
+            CtlSeen.parameter,
+            micros(CtlSeen.value).label("value"),
+        )
+        .outerjoin(CtlSeen, CtlSeen.task == task.name)
+        .where(task.removed_at.is_(None), _named(task.name, names))
+        .order_by(task.id)
+    )
+
+
+def _values(names: Collection[str] | None) -> Any:
+    """The current values of what these tasks name."""
+    leaf = ReactiveLeaf
+    named = sa.or_(
+        sa.and_(leaf.entity == Ctl.entity, leaf.parameter == Ctl.parameter),
+        sa.and_(leaf.ref_entity == Ctl.entity, leaf.ref_parameter == Ctl.parameter),
+    )
+    values = sa.select(Ctl.entity, Ctl.parameter, micros(Ctl.value))
+    if names is None:
+        return values
+    of_tasks = sa.select(leaf.task_id).join(ReactiveTask, ReactiveTask.id == leaf.task_id)
+    mine = leaf.task_id.in_(of_tasks.where(_named(ReactiveTask.name, names)))
+    return values.join(leaf, named).where(mine).distinct()

@@ -1,0 +1,83 @@
+"""T23: windows in which a trigger held and that nobody used. `Delay`, `RefDelay` and their like open and close by
+themselves; a person wants to know when that happened in vain, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
+from sqlalchemy.orm import Session
+
+from app.settings import settings
+from triggers.instants import Instant, to_datetime
+from triggers.model import LIVE, RUN, TASK, MissedWindow
+
+
+@dataclass(frozen=True)
+class Missed:
+    task: str
+    opened_at: datetime
+    closed_at: datetime
+    reason: str
+    run_id: int | None
+
+
+def record(session: Session, closed: Mapping[str, Instant], now: Instant) -> int:
+    """Of the windows that closed now, those in which no run was made."""
+    if not closed:
+        return 0
+    names = sorted(closed)
+    window = (
+        sa.func.unnest(
+            sa.cast(names, ARRAY(sa.Text)),
+            sa.cast([to_datetime(closed[name]) for name in names], ARRAY(TIMESTAMP(timezone=True))),
+        )
+        .table_valued(sa.column("task", sa.Text), sa.column("opened_at", TIMESTAMP(timezone=True)))
+        .render_derived(name="closed")
+    )
+    used = sa.exists().where(RUN.c.task == window.c.task, RUN.c.created_at >= window.c.opened_at)
+    working = sa.exists().where(RUN.c.task == window.c.task, LIVE)
+    reason = sa.case(
+        (TASK.c.paused, "the task was paused"),
+        (TASK.c.quarantined_at.is_not(None), "the task was quarantined"),
+        (working, "an earlier run was still at work"),
+        (TASK.c.start_after > sa.cast(to_datetime(now), TIMESTAMP(timezone=True)), "its min_interval was not over"),
+        else_="it closed before a run could be made",
+    )
+    source = (
+        sa.select(window.c.task, window.c.opened_at, sa.cast(to_datetime(now), TIMESTAMP(timezone=True)), reason)
+        .select_from(window.join(TASK, TASK.c.name == window.c.task))
+        .where(~used, TASK.c.removed_at.is_(None))
+    )
+    columns = ["task", "opened_at", "closed_at", "reason"]
+    insert = sa.insert(MissedWindow).from_select(columns, source).returning(MissedWindow.id)
+    return len(session.execute(insert).all())
+
+
+def lapsed(session: Session, task: str, run_id: int, opened_at: datetime) -> None:
+    """Of a run that was dropped when a worker took it: the window had opened when the run was made."""
+    values = {"task": task, "opened_at": opened_at, "closed_at": sa.func.clock_timestamp(), "run_id": run_id}
+    reason = "it closed before a worker took the run"
+    session.execute(sa.insert(MissedWindow).values(**values, reason=reason))
+
+
+def listed(session: Session, *, task: str | None = None, limit: int = 100) -> list[Missed]:
+    """The last ones first."""
+    m = MissedWindow
+    query = sa.select(m.task, m.opened_at, m.closed_at, m.reason, m.run_id)
+    if task is not None:
+        query = query.where(m.task == task)
+    return [Missed(*row) for row in session.execute(query.order_by(m.id.desc()).limit(limit))]
+
+
+def count(session: Session, within: timedelta) -> int:
+    recent = MissedWindow.closed_at > sa.func.now() - within
+    return session.execute(sa.select(sa.func.count()).select_from(MissedWindow).where(recent)).scalar_one()
+
+
+def remove_old(session: Session) -> int:
+    old = MissedWindow.closed_at < sa.func.now() - settings().log_retention
+    return len(session.execute(sa.delete(MissedWindow).where(old).returning(MissedWindow.id)).all())

@@ -1,0 +1,183 @@
+"""The reactive service: follows what changed, and looks only at the tasks that it can concern (T18, T19).
+
+Promises:
+- The cursor, the runs and the evaluations of a pass are one transaction; memory that a failed one may have touched is
+  thrown away, and built anew from Postgres.
+- A leader that was frozen while another took over does nothing more: the cursor's term is not its own.
+- Nothing is started but by `triggers.starting`, which reads again under lock: memory only says where to look. So the
+  MVP pass may run beside it, and a wrong memory costs latency, never a wrong run.
+- Once a minute memory is compared with an evaluation of everything; what differs is counted, told, and put right.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.orm import Session
+
+from app import faults
+from app.db import autocommit, engine, transaction
+from triggers import polling
+from triggers.model import ReactiveCursor, ReactiveTask
+from triggers.service import cursor, holds, missed
+from triggers.service.memory import Memory
+from triggers.starting import start_ready, startable
+
+log = logging.getLogger(__name__)
+
+LIMIT = 2000
+COMPARE_SECONDS = 60.0
+HOLD_SECONDS = 0.25
+#: Tasks that another transaction was changing are looked at again this soon.
+BUSY_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Report:
+    """`moved`: parameters; `read`: tasks read again; `decided`: tasks looked at under lock."""
+
+    tasks: int = 0
+    moved: int = 0
+    read: int = 0
+    decided: int = 0
+    started: int = 0
+    missed: int = 0
+    differences: int = 0
+    taken_over: bool = False
+    fenced: bool = False
+    more: bool = False
+
+
+class Service:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self.memory: Memory | None = None
+        self.term = 0
+        self._compared = self._held = self._looked = 0.0
+
+    def run_once(self, limit: int = LIMIT) -> Report:
+        """One pass; looks at no more than `limit` tasks under lock."""
+        try:
+            if self.memory is None:
+                return self._take_over()
+            if not self._is_due(self.memory):
+                return Report(len(self.memory.tasks))
+            return self._pass(self.memory, limit)
+        except BaseException:
+            self.memory = None
+            raise
+
+    def _take_over(self) -> Report:
+        memory = Memory()
+        with Session(engine().execution_options(isolation_level="REPEATABLE READ")) as session, session.begin():
+            self.term = cursor.take_over(session)
+            session.execute(sa.select(sa.func.set_config("cursor_tuple_fraction", "1", True)))
+            memory.load(session)
+            memory.apply(cursor.Changes(now=cursor.clock(session)))
+            faults.reach("service.before_commit")
+        faults.reach("service.committed")
+        self.memory, self._compared = memory, self._monotonic()
+        log.info("following %s reactive tasks, in term %s", len(memory.tasks), self.term)
+        return Report(len(memory.tasks), taken_over=True, more=True)
+
+    def _is_due(self, memory: Memory) -> bool:
+        """Idle passes take no lock and write nothing."""
+        now = self._monotonic()
+        if now - self._compared > COMPARE_SECONDS or now - self._held > HOLD_SECONDS:
+            return True
+        if memory.pending and now - self._looked > BUSY_SECONDS:
+            return True
+        with autocommit() as connection:
+            return cursor.anything_new(connection, memory.next_timer)
+
+    def _pass(self, memory: Memory, limit: int) -> Report:
+        with transaction() as session:
+            row = cursor.lock(session)
+            if row is None or row.term != self.term or not row.same_cluster:
+                log.warning("another service has taken over, or the cluster is another one: reading everything anew")
+                self.memory = None
+                return Report(fenced=True)
+            changes = cursor.read(session, row.snapshot)
+            if changes.too_many:
+                self.memory = None
+                return Report(more=True)
+            memory.load(session, changes.tasks)
+            memory.apply(changes)
+            report = self._decide(session, memory, limit)
+            if self._monotonic() - self._held > HOLD_SECONDS or changes.tasks or report.started:
+                holds.renew(session, memory)
+                self._held = self._monotonic()
+            cursor.move(session, changes)
+            faults.reach("service.before_commit")
+        faults.reach("service.committed")
+        self._looked = self._monotonic()
+        report = replace(report, moved=len(changes.parameters), read=len(changes.tasks))
+        if self._monotonic() - self._compared > COMPARE_SECONDS:
+            report = replace(report, differences=self._compare(memory))
+        return report
+
+    def _decide(self, session: Session, memory: Memory, limit: int) -> Report:
+        pending = memory.to_decide()
+        names = sorted(pending)[:limit]
+        started = start_ready(session, names, "service")
+        for name in started.runs:
+            memory.opened.pop(name, None)
+        # Its own writes are not in the streams as this transaction will have seen them.
+        memory.load(session, started.baselined)
+        pending.difference_update(names)
+        pending |= self._busy(session, set(names) - started.decided)
+        windows = missed.record(session, memory.closed, memory.now)
+        memory.closed.clear()
+        return Report(
+            len(memory.tasks),
+            decided=len(names),
+            started=len(started.runs),
+            missed=windows,
+            more=len(pending) > limit,
+        )
+
+    @staticmethod
+    def _busy(session: Session, names: set[str]) -> set[str]:
+        """Of the tasks that were not decided, those that somebody else has locked; what holds the others will end with
+        an event."""
+        if not names:
+            return set()
+        named = ReactiveTask.name == sa.any_(sa.cast(sorted(names), ARRAY(sa.Text)))
+        query = sa.select(ReactiveTask.name).where(named, startable(sa.func.now()))
+        return set(session.execute(query).scalars())
+
+    def _compare(self, memory: Memory) -> int:
+        """With the naive evaluation of everything, in one snapshot."""
+        self._compared = self._monotonic()
+        with Session(engine().execution_options(isolation_level="REPEATABLE READ")) as session, session.begin():
+            row = cursor.lock(session)
+            if row is None or row.term != self.term:
+                self.memory = None
+                return 0
+            changes = cursor.read(session, row.snapshot)
+            memory.load(session, changes.tasks)
+            memory.apply(changes)
+            session.execute(sa.select(sa.func.set_config("cursor_tuple_fraction", "1", True)))
+            differing = {
+                name for name, holds_ in polling.truths(session, changes.now) if memory.index.truth(name) != holds_
+            }
+            if differing:
+                log.error("memory differed from an evaluation of everything in %s", ", ".join(sorted(differing)[:10]))
+                memory.load(session, differing)
+            counted = {"compared_at": sa.func.now(), "differences": ReactiveCursor.differences + len(differing)}
+            session.execute(sa.update(ReactiveCursor).values(**counted))
+            cursor.move(session, changes)
+        return len(differing)
+
+
+service = Service()
+
+
+def run_once(limit: int = LIMIT) -> Report:
+    """One pass of this process's service; the first one takes over."""
+    return service.run_once(limit)
