@@ -112,4 +112,6 @@ def then(run: dict[str, Any], at: datetime) -> Iterator[str]:
     if started is not None and started <= at:
         yield f"run {number} worked on it, " + (f"until {iso(ended)}" if ended else "and works still")
     else:
-        yield f"run {number} waited in pool {run['pool']}, " + (f"until {iso(until)}" if until else "and waits still")
+        yield f"run {number} waited in pool {run['queue'].partition('.')[2]}, " + (
+            f"until {iso(until)}" if until else "and waits still"
+        )

@@ -25,9 +25,9 @@ from triggers.verdict import Verdict, explain
 
 @dataclass(frozen=True)
 class Why:
-    """`state`: `removed`, `paused`, `quarantined`, `running`, `waiting`, `resting` (its `min_interval`), `ready` (the next
-    evaluation starts it), or `idle` (its trigger does not hold); of a past evaluation `fired` or `idle`. `holds`: a
-    sentence for each thing that holds it. `run`: that which is live, else the last; of a past evaluation, its own."""
+    """`state`: `removed`, `paused`, `quarantined`, `running`, `waiting`, `resting` (its `min_interval`), `ready` (the
+    next evaluation starts it), or `idle` (its trigger does not hold); of a past evaluation `fired` or `idle`. `holds`:
+    a sentence for each thing that holds it. `run`: that which is live, else the last; of a past evaluation, its own."""
 
     task: str
     at: datetime
@@ -63,8 +63,9 @@ def _then(session: Session, name: str, at: datetime) -> Why:
     of_task = sa.select(Evaluation).where(Evaluation.task == name, Evaluation.at <= at)
     found = session.execute(of_task.order_by(Evaluation.at.desc(), Evaluation.id.desc()).limit(1)).scalar_one_or_none()
     if found is None:
-        first = session.execute(sa.select(sa.func.min(Evaluation.at)).where(Evaluation.task == name)).scalar_one()
-        kept = f"the first that is kept is of {first.isoformat()}" if first else "none is kept of it"
+        earliest = sa.select(sa.func.min(Evaluation.at)).where(Evaluation.task == name)
+        first: datetime | None = session.execute(earliest).scalar_one()
+        kept = "none is kept of it" if first is None else f"the first that is kept is of {first.isoformat()}"
         raise NotFound(f"{name} has no evaluation of {at.isoformat()} or before: {kept}")
     pairs = values.windows(found.values)
     current = {key: now for key, (_, now) in pairs.items() if now is not None}
@@ -115,8 +116,7 @@ def _state(row: Row[Any], run: Row[Any] | None, verdict: Verdict, found: values.
 def _told_run(session: Session, condition: Any) -> dict[str, Any]:
     """The latest that there is."""
     c = RUN.c
-    pool = sa.func.split_part(c.queue, ".", 2).label("pool")
-    words = (c.id, c.state, c.kind, pool, c.created_at, c.started_at, c.ended_at, c.not_before, c.attempts)
+    words = (c.id, c.state, c.kind, c.queue, c.created_at, c.started_at, c.ended_at, c.not_before, c.attempts)
     query = sa.select(*words, c.claimed_by, c.requested_by, c.record, c.window_from, c.window_to, c.outputs, c.error)
     found = session.execute(query.where(condition).order_by(c.id.desc()).limit(1)).mappings().one_or_none()
     return {} if found is None else dict(found)
