@@ -137,7 +137,7 @@ def reactive(session: Session, recent: timedelta = RECENT) -> ReactiveFigures:
             count(declared),
             count(LIVE, TaskRun.state == RunState.RUNNING),
             count(LIVE, TaskRun.state == RunState.WAITING),
-            count(declared, ReactiveTask.paused),
+            count(declared, ReactiveTask.paused.is_(True)),
             count(declared, ReactiveTask.quarantined_at.is_not(None)),
             count(ended, TaskRun.state == RunState.DONE),
             count(ended, TaskRun.state == RunState.FAILED),

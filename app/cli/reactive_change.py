@@ -73,8 +73,8 @@ def _warn(session: Session, why: Why) -> None:
 def _warn_of_going_back(seen: tuple[Seen, ...]) -> None:
     for each in seen:
         click.echo(
-            f"Note: {each.entity}.{each.parameter} was seen up to {named(each.before)}: with --record, what comes after "
-            "the window is new to the task again",
+            f"Note: {each.entity}.{each.parameter} was seen up to {named(each.before)}: with --record, what comes "
+            "after the window is new to the task again",
             err=True,
         )
 
