@@ -16,7 +16,7 @@
     │   ├── NotFound             there is no such row
     │   ├── MovesBack            a parameter of the control table can only move forward
     │   ├── TooFarAhead          a value that lies too far ahead for anything to come after it
-    │   └── NestedTrigger        All or Any inside of All or Any
+    │   └── NestedTrigger        All or Any inside of another one
     └── ClaimLost                the work is somebody else's now; what it did was not saved
 
 `Unavailable` is worth trying again; nothing else is.

@@ -52,8 +52,11 @@ class _Chunked(CtlTrigger):
 
     @property
     def _units(self) -> str:
+        many = "s" if self._delta > 1 else ""
+        if not self._chunks.text.isalpha():
+            return f"{self._delta} chunk{many} of {self.scale}"
         unit, bracket, zone = self._unit.partition(" (")
-        return f"{self._delta} {unit}{'s' if self._delta > 1 else ''}{bracket}{zone}"
+        return f"{self._delta} {unit}{many}{bracket}{zone}"
 
     def _behind(self, what: str) -> str:
         if self._delta == 0:

@@ -147,7 +147,7 @@ def test_the_facade_only_passes_on(name: str) -> None:
 def test_every_fault_point_is_reached_somewhere() -> None:
     used = {
         str(node.args[0].value)
-        for _, module in modules("app", "recovery")
+        for _, module in modules("app", "recovery", "triggers")
         for node in ast.walk(module)
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) == "faults.reach"
