@@ -97,7 +97,7 @@ def _configure(name: str, **changes: Any) -> None:
         unknown = not _is_known(session, name)
         limits.configure(session, name, **changes)
     if unknown:
-        click.echo(f"Note: no task, job, pool or worker has a queue {name!r} yet.", err=True)
+        click.echo(f"Note: no task, job or worker has a queue {name!r} yet.", err=True)
 
 
 def _is_known(session: Session, name: str) -> bool:
