@@ -30,7 +30,7 @@ class Stop:
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
-        os.set_blocking(self._write, False)  # noqa: FBT003
+        os.set_blocking(self._write, False)
         self._set = False
 
     def set(self) -> None:

@@ -21,6 +21,7 @@ from triggers.registration import declared
 from triggers.starting import same_input
 from triggers.sync import Synced
 from triggers.trigger import Trigger, from_json
+from triggers.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,20 @@ def waiting_for(session: Session, entity: str, parameter: str) -> list[Waiting]:
     rows = _tasks(session, [name])
     triggers = _triggers(rows)
     found = values.read(session, triggers.items())
-    waiting = []
-    for task, trigger in triggers.items():
-        verdict = found.check(task, trigger)
-        for node in () if verdict.fired else verdict.tree.get("children", [verdict.tree]):
-            if not node["fired"] and name in ((node["entity"], node["parameter"]), (node["ref_entity"], node["ref_parameter"])):
-                waiting.append(Waiting(task, node["sentence"], node["threshold"], node["distance"]))
-    return waiting
+    nodes = [(task, node) for task, trigger in triggers.items() for node in _false(found.check(task, trigger))]
+    return [
+        Waiting(task, node["sentence"], node["threshold"], node["distance"])
+        for task, node in nodes
+        if name in ((node["entity"], node["parameter"]), (node["ref_entity"], node["ref_parameter"]))
+    ]
+
+
+def _false(verdict: Verdict) -> list[dict[str, Any]]:
+    """The conditions that keep it from firing."""
+    if verdict.fired:
+        return []
+    tree = verdict.tree
+    return [node for node in tree.get("children", [tree]) if not node["fired"]]
 
 
 def would_start(session: Session, moved: Mapping[Parameter, datetime]) -> list[Start]:
@@ -65,7 +73,9 @@ def would_start(session: Session, moved: Mapping[Parameter, datetime]) -> list[S
     before = {task for task, trigger in triggers.items() if found.check(task, trigger).fired}
     found.current |= asked
     starting = [row for row in rows if row.name not in before and found.check(row.name, triggers[row.name]).fired]
-    live = set(session.execute(sa.select(RUN.c.task).where(LIVE, RUN.c.task.in_([row.name for row in starting]))).scalars())
+    live = set(
+        session.execute(sa.select(RUN.c.task).where(LIVE, RUN.c.task.in_([row.name for row in starting]))).scalars()
+    )
     return [Start(row.name, _held(row, found, triggers[row.name], live)) for row in starting]
 
 

@@ -7,7 +7,7 @@ that it saw: a task is looked at again under lock before anything is started.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import chain, groupby
@@ -46,7 +46,8 @@ class Task:
 
 @dataclass
 class Memory:
-    index: Index = field(default_factory=Index)
+    now: Instant
+    index: Index = field(init=False)
     tasks: dict[str, Task] = field(default_factory=dict)
     #: Quarantined tasks by what may release them.
     quarantined: defaultdict[Parameter, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -58,7 +59,14 @@ class Memory:
     opened: dict[str, Instant] = field(default_factory=dict)
     #: Windows that have closed unused, as far as is known here.
     closed: dict[str, Instant] = field(default_factory=dict)
-    now: Instant = 0
+    #: Of the tasks of each pool.
+    priorities: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+
+    #: The tasks that say what they deliver.
+    producing: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.index = Index(self.now)
 
     def apply(self, changes: Changes) -> None:
         self.now = changes.now
@@ -106,13 +114,16 @@ class Memory:
             self.index.set_current((entity, parameter), value)
 
     def _put(self, row: Any, seen: dict[Parameter, Instant]) -> None:
-        self._unquarantine(row.name)
+        self._leave(row.name)
         trigger = from_json(row.trigger)
         parameters = trigger.parameters
         free = not row.paused and not row.quarantined
         passing = any(not leaf.needs_seen for leaf in trigger.leaves)
         produces = frozenset((a, b) for a, b in row.produces)
         self.tasks[row.name] = Task(row.pool, row.priority, produces, parameters, passing, free, row.start_after)
+        self.priorities[row.pool][row.priority] += 1
+        if produces:
+            self.producing.add(row.name)
         self.index.put(row.name, trigger, seen)
         if row.start_after is not None and row.start_after > self.now:
             heapq.heappush(self.resting, (row.start_after, row.name))
@@ -120,13 +131,16 @@ class Memory:
             for parameter in parameters:
                 self.quarantined[parameter].add(row.name)
 
-    def _unquarantine(self, name: str) -> None:
-        if (task := self.tasks.get(name)) is not None and not task.free:
-            for parameter in task.parameters:
-                self.quarantined[parameter].discard(name)
+    def _leave(self, name: str) -> None:
+        if (task := self.tasks.get(name)) is None:
+            return
+        self.priorities[task.pool] -= Counter([task.priority])
+        self.producing.discard(name)
+        for parameter in () if task.free else task.parameters:
+            self.quarantined[parameter].discard(name)
 
     def _forget(self, name: str) -> None:
-        self._unquarantine(name)
+        self._leave(name)
         self.index.drop(name)
         self.tasks.pop(name, None)
         self.opened.pop(name, None)

@@ -24,7 +24,7 @@ from app import faults
 from app.db import autocommit, engine, transaction
 from triggers import polling
 from triggers.model import ReactiveCursor, ReactiveTask
-from triggers.service import cursor, holds, missed
+from triggers.service import cursor, missed, slots
 from triggers.service.memory import Memory
 from triggers.starting import start_ready, startable
 
@@ -73,12 +73,11 @@ class Service:
             raise
 
     def _take_over(self) -> Report:
-        memory = Memory()
         with Session(engine().execution_options(isolation_level="REPEATABLE READ")) as session, session.begin():
             self.term = cursor.take_over(session)
+            memory = Memory(cursor.clock(session))
             session.execute(sa.select(sa.func.set_config("cursor_tuple_fraction", "1", True)))
             memory.load(session)
-            memory.apply(cursor.Changes(now=cursor.clock(session)))
             faults.reach("service.before_commit")
         faults.reach("service.committed")
         self.memory, self._compared = memory, self._monotonic()
@@ -110,7 +109,7 @@ class Service:
             memory.apply(changes)
             report = self._decide(session, memory, limit)
             if self._monotonic() - self._held > HOLD_SECONDS or changes.tasks or report.started:
-                holds.renew(session, memory)
+                slots.renew(session, memory)
                 self._held = self._monotonic()
             cursor.move(session, changes)
             faults.reach("service.before_commit")

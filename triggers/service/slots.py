@@ -1,0 +1,135 @@
+"""T21 in the database: which slots are kept for whom, worked out from what the service has in mind and the live runs.
+
+What a claim obeys stands on the row of the pool's queue, under the lock that it takes anyway. What a person reads, and
+how long each slot has been kept, is in `reactive_hold`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.engine import Row
+from sqlalchemy.orm import Session
+
+from app.limits import Queue
+from triggers.definition import queue_of
+from triggers.holding import Hold, LiveRun, Plan, PoolNow, TaskNow, plan
+from triggers.instants import to_datetime, to_instant
+from triggers.model import LIVE, RUN, ReactiveHold, ReactivePool, RunState
+from triggers.pools import MAX_HOLD
+from triggers.service.memory import Memory
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def renew(session: Session, memory: Memory) -> Plan | None:
+    """Keeps slots as things are now; what was kept and is not needed any more is free again."""
+    holds = list(session.execute(sa.select(ReactiveHold)).scalars())
+    if not holds and not memory.producing:
+        return None
+    pools = _pools(session)
+    if not holds and all(pool.max_parallel is None for pool in pools.values()):
+        return None
+    live: dict[str, Row[Any]] = {row.task: row for row in session.execute(_LIVE_RUNS)}
+    facts = _facts(memory, live)
+    known = [Hold(each.task, each.run_id, to_instant(each.since)) for each in holds]
+    made = plan(memory.now, facts, pools.values(), known)
+    _write_queues(session, made)
+    _write_holds(session, made, memory, {row.id: row.task for row in live.values()}, pools)
+    _raise_ranks(session, made.inherited)
+    return made
+
+
+_LIVE_RUNS = sa.select(RUN.c.id, RUN.c.task, RUN.c.state).where(LIVE)
+_POOLS = sa.select(ReactivePool.name, ReactivePool.max_hold, Queue.max_parallel).outerjoin(
+    Queue, Queue.name == queue_of("") + ReactivePool.name
+)
+
+
+def _pools(session: Session) -> dict[str, PoolNow]:
+    return {
+        row.name: PoolNow(row.name, row.max_parallel, (row.max_hold or MAX_HOLD) // _MICROSECOND)
+        for row in session.execute(_POOLS)
+    }
+
+
+def _facts(memory: Memory, live: Mapping[str, Row[Any]]) -> list[TaskNow]:
+    """The tasks that have a run, those that wait for what these deliver, directly or not, and of each pool the least
+    important one, against which a slot would be kept."""
+    names, look = set(), [name for name in live if name in memory.tasks]
+    while look:
+        name = look.pop()
+        if name in names:
+            continue
+        names.add(name)
+        for parameter in memory.tasks[name].produces:
+            look += [each for each in memory.index.watchers(parameter) if each not in names]
+    facts = []
+    for name in names:
+        task, row = memory.tasks[name], live.get(name)
+        facts.append(
+            TaskNow(
+                name,
+                task.pool,
+                task.priority,
+                task.produces,
+                frozenset() if memory.index.truth(name) else frozenset(memory.index.lacking(name)),
+                task.free,
+                None if row is None else LiveRun(row.id, row.state == RunState.RUNNING),
+            )
+        )
+    least = {pool: min(priorities) for pool, priorities in memory.priorities.items() if priorities}
+    return facts + [TaskNow(f" {pool}", pool, priority) for pool, priority in least.items()]
+
+
+def _write_queues(session: Session, made: Plan) -> None:
+    kept = {
+        queue_of(pool): ([each.rank for each in slots], [to_datetime(each.until) for each in slots])
+        for pool, slots in made.reservations.items()
+    }
+    stored = session.execute(
+        sa.select(Queue.name, Queue.kept_ranks, Queue.kept_until).where(sa.func.cardinality(Queue.kept_ranks) > 0)
+    )
+    before = {row.name: (list(row.kept_ranks), list(row.kept_until)) for row in stored}
+    for name in sorted(kept.keys() | before.keys()):
+        wanted = kept.get(name, ([], []))
+        if wanted != before.get(name, ([], [])):
+            values = {"kept_ranks": wanted[0], "kept_until": wanted[1]}
+            session.execute(sa.update(Queue).where(Queue.name == name).values(**values))
+
+
+def _write_holds(
+    session: Session, made: Plan, memory: Memory, producers: Mapping[int, str], pools: Mapping[str, PoolNow]
+) -> None:
+    wanted = {(hold.consumer, hold.producer_run): hold for hold in made.holds}
+    priorities = {(r.consumer, r.producer_run): r.priority for slots in made.reservations.values() for r in slots}
+    keys = sa.tuple_(ReactiveHold.task, ReactiveHold.run_id)
+    session.execute(sa.delete(ReactiveHold).where(keys.not_in(list(wanted)) if wanted else sa.true()))
+    rows = []
+    for key, hold in wanted.items():
+        task = memory.tasks[hold.consumer]
+        until = hold.since + pools[task.pool].max_hold
+        rows.append(
+            {
+                "task": hold.consumer,
+                "run_id": hold.producer_run,
+                "producer": producers[hold.producer_run],
+                "pool": task.pool,
+                "priority": priorities.get(key, task.priority),
+                "since": to_datetime(hold.since),
+                "until": to_datetime(until),
+            }
+        )
+    if rows:
+        session.execute(postgresql.insert(ReactiveHold).values(rows).on_conflict_do_nothing())
+
+
+def _raise_ranks(session: Session, inherited: Mapping[int, int]) -> None:
+    """The run that delivers is as urgent as whoever waits for it."""
+    for run_id, priority in sorted(inherited.items()):
+        lower = sa.and_(RUN.c.id == run_id, RUN.c.state == RunState.WAITING, RUN.c.rank > -priority)
+        session.execute(sa.update(RUN).where(lower).values(rank=-priority))
