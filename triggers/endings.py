@@ -19,6 +19,7 @@ from app.claims import PassKey
 from app.jobs.endings import ERROR_LIMIT, TRACEBACK_LIMIT, storable
 from triggers import ctl, values
 from triggers.ctl import Parameter
+from triggers.definition import queue_of
 from triggers.model import RUN, TASK, Ctl, CtlSeen, ReactiveTask, RunKind, RunState
 from triggers.starting import readable
 from triggers.values import windows
@@ -156,8 +157,12 @@ def exists(session: Session, task: str) -> bool:
 def give_back(
     session: Session, run_id: int, pass_key: PassKey, wait: timedelta, *, charged: bool = True, **more: Any
 ) -> bool:
-    """To be tried again; no failure of the task. `charged`: the attempt was made."""
+    """To be tried again; no failure of the task. `charged`: the attempt was made.
+
+    Under the lock of the task, whose pool may have changed while it ran."""
+    pool = sa.select(queue_of("") + ReactiveTask.pool).where(ReactiveTask.name == RUN.c.task).scalar_subquery()
     changes = {
+        "queue": sa.func.coalesce(pool, RUN.c.queue),
         "state": RunState.WAITING,
         "pass_key": None,
         "recovery_time": None,
@@ -168,6 +173,16 @@ def give_back(
         changes["attempts"] = sa.func.greatest(RUN.c.attempts - 1, 0)
     ours = sa.and_(RUN.c.id == run_id, RUN.c.pass_key == pass_key)
     return session.execute(sa.update(RUN).where(ours).values(**changes).returning(RUN.c.id)).first() is not None
+
+
+def hand_back(
+    session: Session, run_id: int, task: str, pass_key: PassKey, wait: timedelta, *, charged: bool = False, **more: Any
+) -> bool:
+    """To another worker, as long as there is such a task."""
+    row = lock_task(session, task)
+    if row is None or row.removed_at is not None:
+        return cancelled(session, run_id, task, pass_key, "the task is not declared any more", None)
+    return give_back(session, run_id, pass_key, wait, charged=charged, **more)
 
 
 def quarantine(session: Session, task: str, reason: str, snapshot: Any, **more: Any) -> None:

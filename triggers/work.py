@@ -105,12 +105,8 @@ class OneRun:
         claims.give_back(session, TaskRun, self.pass_key, [(row.id,) for row in rows], charged=False)
 
     def _leave_to_others(self, session: Session) -> bool:
-        """To a worker of another release, as long as there is such a task."""
-        row = endings.lock_task(session, self.task)
-        if row is None or row.removed_at is not None:
-            why = "the task is not declared any more"
-            return endings.cancelled(session, self.id, self.task, self.pass_key, why, None)
-        return endings.give_back(session, self.id, self.pass_key, UNKNOWN, charged=False)
+        """To a worker of another release."""
+        return endings.hand_back(session, self.id, self.task, self.pass_key, UNKNOWN)
 
     def _check(self, definition: Definition) -> Run | None:
         """The check that counts. None: the run is over."""
@@ -205,7 +201,7 @@ class OneRun:
         told = endings.told(failure.error, failure.traceback)
         if failure.uncharged or failure.outcome is Outcome.LOST:
             again, charged = failure.again or timedelta(0), not failure.uncharged
-            return endings.give_back(session, self.id, self.pass_key, again, charged=charged, **told)
+            return endings.hand_back(session, self.id, self.task, self.pass_key, again, charged=charged, **told)
         again_in = failure.again
         if (moment := failure.changes.get("not_before")) is not None:
             again_in = max(timedelta(0), moment - datetime.now(UTC))
