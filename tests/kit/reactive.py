@@ -115,6 +115,10 @@ class World:
     def change_code(self, task: str, code: str = "another") -> None:
         registration.declared[task] = replace(registration.declared[task], code=code)
 
+    def sync_with_code(self, task: str, code: str) -> Synced:
+        self.change_code(task, code)
+        return self.sync()
+
     def sync(self) -> Synced:
         return synchronize()
 
@@ -146,8 +150,8 @@ class World:
 
     def sweep(self) -> lost_runs.Report:
         """After the lease of whatever runs is over, on a server that has been up for long."""
-        execute(sa.update(RUN).where(RUN.c.state == "running").values(recovery_time=sa.func.now() - LEASE))
-        with patch.object(lost_runs, "settings", _no_lease):
+        execute(lease_over())
+        with up_for_long():
             return lost_runs.run_once()
 
     def pass_backoff(self) -> None:
@@ -165,7 +169,7 @@ class World:
 def execute(statement: Any) -> Sequence[Row[Any]]:
     with transaction() as session:
         result: Any = session.execute(statement)
-        return result.all() if result.returns_rows else []
+        return result.all() if getattr(result, "returns_rows", True) else []
 
 
 def advance(value: datetime, parameter: tuple[str, str] = ORDERS) -> None:
@@ -215,8 +219,13 @@ def world() -> Iterator[World]:
         celery_app.tasks.pop(name, None)
 
 
-def _no_lease() -> Any:
-    return type("NoLease", (), {"lease": timedelta(0)})
+def lease_over() -> Any:
+    return sa.update(RUN).where(RUN.c.state == "running").values(recovery_time=sa.func.now() - LEASE)
+
+
+def up_for_long() -> Any:
+    """A sweep in the block does not wait one lease after the start of the server."""
+    return patch.object(lost_runs, "settings", lambda: type("NoLease", (), {"lease": timedelta(0)}))
 
 
 @contextmanager
