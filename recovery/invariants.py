@@ -12,6 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app.jobs.model import Job, JobLog, JobState, Outcome
+from triggers.definition import queue_of
+from triggers.model import LIVE, ReactiveLeaf, ReactiveTask, RunKind, RunState, TaskRun
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,43 @@ class Violation:
 def _running(state: JobState) -> sa.ColumnElement[bool]:
     return Job.state == state
 
+
+def _of_task(*conditions: Any) -> sa.Select[Any]:
+    """Runs with their tasks."""
+    return sa.select(TaskRun.id).join(ReactiveTask, ReactiveTask.name == TaskRun.task).where(*conditions)
+
+
+_RUNS, _WAITS = TaskRun.state == RunState.RUNNING, TaskRun.state == RunState.WAITING
+
+#: Of reactive runs and their tasks.
+OF_RUNS: dict[str, sa.Select[Any]] = {
+    "a run has a pass exactly while it runs": sa.select(TaskRun.id).where(
+        sa.or_(TaskRun.pass_key.is_not(None) != _RUNS, TaskRun.recovery_time.is_not(None) != _RUNS)
+    ),
+    "a running run says who has it": sa.select(TaskRun.id).where(
+        _RUNS, sa.or_(TaskRun.claimed_by.is_(None), TaskRun.claimed_at.is_(None))
+    ),
+    "a task has at most one live run": sa.select(sa.func.max(TaskRun.id))
+    .where(LIVE)
+    .group_by(TaskRun.task)
+    .having(sa.func.count() > 1),
+    "a run that ended says when, and no other does": sa.select(TaskRun.id).where(TaskRun.ended_at.is_not(None) == LIVE),
+    "a run is that of a task": sa.select(TaskRun.id).where(~sa.exists().where(ReactiveTask.name == TaskRun.task)),
+    "a run was made by a generation that the task has had": _of_task(TaskRun.generation > ReactiveTask.generation),
+    "a run that was done was checked before": sa.select(TaskRun.id).where(
+        TaskRun.state == RunState.DONE, sa.or_(TaskRun.checked.is_(None), TaskRun.started_at.is_(None))
+    ),
+    "what waits, waits in the pool of its task": _of_task(
+        _WAITS, TaskRun.queue != sa.literal(queue_of("")) + ReactiveTask.pool
+    ),
+    "nothing waits of a task that was removed": _of_task(_WAITS, ReactiveTask.removed_at.is_not(None)),
+    "a task in quarantine starts nothing": _of_task(
+        LIVE, TaskRun.kind == RunKind.REGULAR, ReactiveTask.quarantined_at.is_not(None)
+    ),
+    "a task rests on at least one parameter": sa.select(ReactiveTask.id).where(
+        ~sa.exists().where(ReactiveLeaf.task_id == ReactiveTask.id)
+    ),
+}
 
 INVARIANTS: dict[str, sa.Select[Any]] = {
     "a job has a pass exactly while it runs": sa.select(Job.id).where(
@@ -49,7 +88,7 @@ INVARIANTS: dict[str, sa.Select[Any]] = {
     .where(_running(JobState.RUNNING))
     .group_by(Job.pass_key)
     .having(sa.func.count(sa.distinct(Job.queue)) > 1),
-}
+} | OF_RUNS
 
 
 def check(session: Session, examples: int = 5) -> list[Violation]:

@@ -14,6 +14,7 @@ from app.db import transaction
 from app.settings import settings
 from triggers import endings
 from triggers.model import RunState, TaskRun
+from triggers.starting import start_ready
 
 LIMIT = 1000
 
@@ -37,6 +38,10 @@ def run_once(limit: int = LIMIT) -> Report:
         states = [_end(session, row) for row in rows]
         faults.reach("sweep.before_commit")
     faults.reach("sweep.committed")
+    if over := [row.task for row, state in zip(rows, states, strict=True) if state is RunState.FAILED]:
+        # T16: the end of a run is an event, whoever ended it.
+        with transaction() as session:
+            start_ready(session, over, "end")
     busy = states.count(None)
     return Report(len(rows) - busy, states.count(RunState.FAILED), busy, more=len(rows) == limit and busy < limit)
 

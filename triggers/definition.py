@@ -93,11 +93,12 @@ def checked_pool(name: Any) -> str:
     return name
 
 
-def checked_produces(task: str, produces: Iterable[Any] | None) -> tuple[Parameter, ...] | None:
+def checked_produces(task: str, produces: Any) -> tuple[Parameter, ...] | None:
     if produces is None:
         return None
     found = []
-    for each in [produces] if isinstance(produces, str) else produces:
+    listed = isinstance(produces, Iterable) and not isinstance(produces, str | bytes)
+    for each in produces if listed else [produces]:
         if not isinstance(each, tuple) or len(each) != 2:
             raise BadRequest(
                 f"{task}: produces={each!r:.100}: list pairs, as in produces=[('mart.orders', 'built_to')]"
@@ -108,6 +109,11 @@ def checked_produces(task: str, produces: Iterable[Any] | None) -> tuple[Paramet
 
 def takes_run(task: str, function: Callable[..., Any]) -> bool:
     """Whether it is called with the run; a task that knows nothing of runs is called with nothing."""
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        kind = "an async function" if inspect.iscoroutinefunction(function) else "a generator"
+        raise BadRequest(
+            f"{task} is {kind}: calling it does nothing; write a plain function with 'def' and without 'yield'"
+        )
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -118,7 +124,13 @@ def takes_run(task: str, function: Callable[..., Any]) -> bool:
         raise BadRequest(
             f"{task}: a reactive task is called with its run, or with nothing: it takes {len(needed)} arguments"
         )
-    return bool(needed) or any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)
+    return bool(needed) or any(_wants_run(each) for each in parameters)
+
+
+def _wants_run(parameter: inspect.Parameter) -> bool:
+    """Of one that need not be given."""
+    by_name = parameter.name == "run" and parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+    return by_name or parameter.kind is inspect.Parameter.VAR_POSITIONAL
 
 
 _MORE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

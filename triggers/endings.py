@@ -17,12 +17,16 @@ from sqlalchemy.orm import Session
 
 from app.claims import PassKey
 from app.jobs.endings import ERROR_LIMIT, TRACEBACK_LIMIT, storable
-from triggers import ctl
+from triggers import ctl, values
 from triggers.ctl import Parameter
-from triggers.model import RUN, TASK, CtlSeen, ReactiveTask, RunKind, RunState
+from triggers.definition import queue_of
+from triggers.model import RUN, TASK, Ctl, CtlSeen, ReactiveTask, RunKind, RunState
+from triggers.starting import readable
 from triggers.values import windows
 
 BACKOFF_MOST = timedelta(hours=1)
+#: Of what a task asks for itself.
+AGAIN_MOST = timedelta(days=3650)
 #: A run by hand that lost its worker: how soon it is tried again, doubled each time, and how often.
 AGAIN = timedelta(seconds=1)
 LOST_MOST = 10
@@ -37,16 +41,16 @@ def lock_task(session: Session, name: str, *, skip_locked: bool = False) -> Row[
 def _end(session: Session, run_id: int, pass_key: PassKey | None, state: RunState, **more: Any) -> Row[Any] | None:
     """`pass_key` None: it waits. Nothing where it is not ours any more."""
     ours = RUN.c.state == RunState.WAITING if pass_key is None else RUN.c.pass_key == pass_key
-    values = {"state": state, "pass_key": None, "recovery_time": None, "ended_at": sa.func.clock_timestamp(), **more}
+    ended = {"state": state, "pass_key": None, "recovery_time": None, "ended_at": sa.func.clock_timestamp(), **more}
     return session.execute(
-        sa.update(RUN).where(RUN.c.id == run_id, ours).values(**values).returning(*RUN.c)
+        sa.update(RUN).where(RUN.c.id == run_id, ours).values(**ended).returning(*RUN.c)
     ).one_or_none()
 
 
 def _move_on(session: Session, task: str, **more: Any) -> None:
     """What an evaluation that began before has read of the task is out of date."""
-    values = {"generation": ReactiveTask.generation + 1, **more}
-    session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == task).values(**values))
+    moved = {"generation": ReactiveTask.generation + 1, **more}
+    session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == task).values(**moved))
 
 
 def done(session: Session, run_id: int, task: str, pass_key: PassKey, outputs: Mapping[Parameter, datetime]) -> bool:
@@ -61,15 +65,21 @@ def done(session: Session, run_id: int, task: str, pass_key: PassKey, outputs: M
         _remember(session, run)
     if outputs:
         behind = run.window_from is not None
-        ctl.advance_many(_ahead(session, outputs) if behind else outputs, session=session)
+        if ahead := _ahead(session, outputs) if behind else outputs:
+            ctl.advance_many(ahead, session=session)
     _move_on(session, task, **({"failures": 0} if run.kind == RunKind.REGULAR else {}))
     return True
 
 
 def _ahead(session: Session, outputs: Mapping[Parameter, datetime]) -> dict[Parameter, datetime]:
     """A backfill makes what is old anew; it does not say that its data set has got less far."""
-    found = {name: ctl.get(*name, session=session) for name in outputs}
-    return {name: value for name, value in outputs.items() if (at := found[name]) is None or at < value}
+    query = sa.select(Ctl.entity, Ctl.parameter, Ctl.value).where(
+        sa.tuple_(Ctl.entity, Ctl.parameter).in_(sorted(outputs))
+    )
+    # Locked, in the order of keys: nobody moves them past these values before this is committed.
+    rows = session.execute(query.order_by(Ctl.entity, Ctl.parameter).with_for_update()).all()
+    found = {(row.entity, row.parameter): row.value for row in rows}
+    return {name: value for name, value in outputs.items() if name not in found or found[name] < value}
 
 
 def _remember(session: Session, run: Row[Any]) -> None:
@@ -101,16 +111,19 @@ def failed(
     if run is None:
         return None
     words = told(error, traceback)
-    if row is None or run.kind == RunKind.MANUAL:
+    # Of one that is not declared any more, no worker would take it again.
+    if row is None or row.removed_at is not None or run.kind == RunKind.MANUAL:
         _end(session, run_id, pass_key, RunState.FAILED, **words)
         _move_on(session, task)
         return RunState.FAILED
     failures = min(row.failures + 1, 32767)
     if failures >= row.max_failures:
         _end(session, run_id, pass_key, RunState.FAILED, **words)
-        quarantine(session, task, f"failed {failures} times in a row: {words['error']}", run.checked, failures=failures)
+        reason = f"failed {failures} times in a row: {words['error']}"
+        # It may have lost its worker each time before that could check it.
+        quarantine(session, task, reason, run.checked or _snapshot(session, row), failures=failures)
         return RunState.FAILED
-    wait = again if again is not None else min(BACKOFF_MOST, row.backoff * 2 ** min(failures - 1, 16))
+    wait = backoff(row.backoff, failures) if again is None else min(again, AGAIN_MOST)
     give_back(session, run_id, pass_key, wait, **words)
     session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == task).values(failures=failures))
     return RunState.WAITING
@@ -118,33 +131,64 @@ def failed(
 
 def lost(session: Session, row: Row[Any], error: str) -> RunState | None:
     """Its worker died. A run that was started by hand is made all the same, but not for ever."""
-    if row.kind == RunKind.MANUAL and row.attempts < LOST_MOST:
+    task = lock_task(session, row.task)
+    declared = task is not None and task.removed_at is None
+    if row.kind == RunKind.MANUAL and row.attempts < LOST_MOST and declared:
         give_back(session, row.id, row.pass_key, AGAIN * 2 ** min(row.attempts, 8), **told(error, None))
         return RunState.WAITING
     return failed(session, row.id, row.task, row.pass_key, error)
+
+
+def backoff(first: timedelta, failures: int) -> timedelta:
+    """Doubled with each failure, up to an hour, or to what the task itself begins with."""
+    most = max(BACKOFF_MOST, first)
+    return first if first >= most else min(most, first * 2 ** min(failures - 1, 32))
+
+
+def _snapshot(session: Session, task: Row[Any]) -> Any:
+    trigger = readable(task.name, task.trigger)
+    return None if trigger is None else values.read(session, [(task.name, trigger)]).snapshot(task.name, trigger)
 
 
 def exists(session: Session, task: str) -> bool:
     return session.execute(sa.select(TASK.c.id).where(TASK.c.name == task)).first() is not None
 
 
-def give_back(session: Session, run_id: int, pass_key: PassKey, wait: timedelta, **more: Any) -> bool:
-    """To be tried again; no failure of the task."""
-    values = {
+def give_back(
+    session: Session, run_id: int, pass_key: PassKey, wait: timedelta, *, charged: bool = True, **more: Any
+) -> bool:
+    """To be tried again; no failure of the task. `charged`: the attempt was made.
+
+    Under the lock of the task, whose pool may have changed while it ran."""
+    pool = sa.select(queue_of("") + ReactiveTask.pool).where(ReactiveTask.name == RUN.c.task).scalar_subquery()
+    changes = {
+        "queue": sa.func.coalesce(pool, RUN.c.queue),
         "state": RunState.WAITING,
         "pass_key": None,
         "recovery_time": None,
         "not_before": sa.func.clock_timestamp() + wait,
         **more,
     }
+    if not charged:
+        changes["attempts"] = sa.func.greatest(RUN.c.attempts - 1, 0)
     ours = sa.and_(RUN.c.id == run_id, RUN.c.pass_key == pass_key)
-    return session.execute(sa.update(RUN).where(ours).values(**values).returning(RUN.c.id)).first() is not None
+    return session.execute(sa.update(RUN).where(ours).values(**changes).returning(RUN.c.id)).first() is not None
+
+
+def hand_back(
+    session: Session, run_id: int, task: str, pass_key: PassKey, wait: timedelta, *, charged: bool = False, **more: Any
+) -> bool:
+    """To another worker, as long as there is such a task."""
+    row = lock_task(session, task)
+    if row is None or row.removed_at is not None:
+        return cancelled(session, run_id, task, pass_key, "the task is not declared any more", None)
+    return give_back(session, run_id, pass_key, wait, charged=charged, **more)
 
 
 def quarantine(session: Session, task: str, reason: str, snapshot: Any, **more: Any) -> None:
     """Not started again until its input moves from what was checked, its code changes, or an operator says so."""
-    values = {"quarantined_at": sa.func.now(), "quarantine_reason": reason[:ERROR_LIMIT], "quarantine_values": snapshot}
-    _move_on(session, task, **values, **more)
+    why = {"quarantined_at": sa.func.now(), "quarantine_reason": reason[:ERROR_LIMIT], "quarantine_values": snapshot}
+    _move_on(session, task, **why, **more)
 
 
 def lapsed(session: Session, run_id: int, task: str, pass_key: PassKey, why: str) -> bool:
@@ -158,7 +202,8 @@ def lapsed(session: Session, run_id: int, task: str, pass_key: PassKey, why: str
 def cancelled(session: Session, run_id: int, task: str, pass_key: PassKey | None, reason: str, snapshot: Any) -> bool:
     """`snapshot`: the values with which it shall not start again; None if it may."""
     lock_task(session, task)
-    run = _end(session, run_id, pass_key, RunState.CANCELLED, error=reason[:ERROR_LIMIT])
+    reason = storable(reason[:ERROR_LIMIT])
+    run = _end(session, run_id, pass_key, RunState.CANCELLED, error=reason)
     if run is None:
         return False
     if snapshot is not None and run.kind == RunKind.REGULAR:
@@ -168,7 +213,7 @@ def cancelled(session: Session, run_id: int, task: str, pass_key: PassKey | None
     return True
 
 
-def told(error: str, traceback: str | None) -> dict[str, str | None]:
+def told(error: str, traceback: str | None) -> dict[str, Any]:
     return {
         "error": storable(error[:ERROR_LIMIT]),
         "traceback": storable(traceback[-TRACEBACK_LIMIT:]) if traceback else None,

@@ -7,7 +7,8 @@ its shape: that finds the tasks whose outcome differs from what is stored. Those
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -22,7 +23,9 @@ from app.db import transaction
 from triggers.instants import Instant, to_instant
 from triggers.model import Ctl, CtlSeen, ReactiveLeaf, ReactiveTask
 from triggers.shape import LeafValues, from_shape
-from triggers.starting import start_ready, startable
+from triggers.starting import UNREADABLE, start_ready, startable
+
+log = logging.getLogger(__name__)
 
 PAGE = 5000
 LIMIT = 10_000
@@ -30,12 +33,14 @@ LIMIT = 10_000
 
 @dataclass(frozen=True)
 class Report:
-    """`started`: new runs. `lapsed`: triggers that held and do not any more."""
+    """`hits`: outcomes that differ from what is stored. `started`: new runs. `lapsed`: triggers that held and do not
+    any more. `unreadable`: triggers that only a newer release can read."""
 
     evaluated: int = 0
     hits: int = 0
     started: int = 0
     lapsed: int = 0
+    unreadable: int = 0
     more: bool = False
 
 
@@ -43,27 +48,31 @@ def run_once(limit: int = LIMIT) -> Report:
     """One pass over all tasks; starts at most `limit`. Any number may run at once."""
     candidates: list[str] = []
     evaluated = 0
+    if limit < 1:
+        return Report()
     with transaction() as session:
         # A cursor is planned for its first rows otherwise, which is the slowest way to all of them.
         session.execute(sa.select(sa.func.set_config("cursor_tuple_fraction", "1", True)))
         for tasks, changed in scan(session):
             evaluated += tasks
             candidates += changed
-            if len(candidates) >= limit:
-                break
-    return _start(candidates[:limit], evaluated, more=len(candidates) >= limit)
+    return _start(candidates, evaluated, limit)
 
 
-def _start(candidates: list[str], evaluated: int, *, more: bool) -> Report:
-    started = lapsed = 0
-    for begin in range(0, len(candidates), PAGE):
+def _start(candidates: list[str], evaluated: int, limit: int) -> Report:
+    """Of all candidates: those that do not start, such as what is in quarantine, must not stand before the others."""
+    started = lapsed = unreadable = left = at = 0
+    while at < len(candidates) and started < limit:
+        some = candidates[at : at + PAGE]
+        at += len(some)
         with transaction() as session:
-            found = start_ready(session, candidates[begin : begin + PAGE])
+            found = start_ready(session, some, most=limit - started)
         faults.reach("start.committed")
         started += len(found.runs)
         lapsed += found.lapsed
-    # Where nothing could be started, another pass is at it, and there is no use in coming back at once.
-    return Report(evaluated, len(candidates), started, lapsed, more=more and started > 0)
+        unreadable += found.unreadable
+        left += found.left
+    return Report(evaluated, len(candidates), started, lapsed, unreadable, more=left > 0 or at < len(candidates))
 
 
 def scan(session: Session) -> Iterator[tuple[int, list[str]]]:
@@ -78,13 +87,22 @@ def scan(session: Session) -> Iterator[tuple[int, list[str]]]:
             if each != task:
                 if task:
                     tasks += 1
-                    if before or from_shape(shape).holds(now, leaves):
+                    if before or _holds(name, shape, now, leaves):
                         changed.append(name)
                 task, name, shape, before, leaves = each, name_, shape_, fired, []
             leaves.append((current, reference, seen))
         yield tasks, changed
     if task:
-        yield 1, [name] if before or from_shape(shape).holds(now, leaves) else []
+        yield 1, [name] if before or _holds(name, shape, now, leaves) else []
+
+
+def _holds(task: str, shape: str, now: int, leaves: Sequence[LeafValues]) -> bool:
+    try:
+        return from_shape(shape).holds(now, leaves)
+    except UNREADABLE as error:
+        log.debug("%s: %s", task, error)
+        # Looked at by itself, where it is told.
+        return True
 
 
 def truths(session: Session, now: Instant) -> Iterator[tuple[str, bool]]:

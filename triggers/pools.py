@@ -51,19 +51,25 @@ def pool(
     Whoever waits for `ageing` counts as one priority more; `max_hold` caps how long it may be held for another's sake.
     """
     words = f"pool {checked_pool(name)}"
-    if max_parallel is not None and (type(max_parallel) is not int or not 1 <= max_parallel <= 100_000):
-        raise BadRequest(
-            f"{words}: max_parallel={max_parallel!r:.100} must be a whole number from 1, or None for no limit"
-        )
-    if rate_limit is not None:
-        try:
-            Rate.parse(rate_limit)
-        except (TypeError, ValueError) as error:
-            raise BadRequest(f"{words}: rate_limit: {error}") from None
+    _check(words, max_parallel, rate_limit)
     ages = checked_span(words, "ageing", ageing, "100ms").total_seconds()
     hold = checked_span(words, "max_hold", max_hold).total_seconds()
     made = declared[name] = Pool(name, max_parallel, rate_limit, ages, hold)
     return made
+
+
+def _check(words: str, max_parallel: Any, rate_limit: Any) -> None:
+    if max_parallel is not None and (type(max_parallel) is not int or not 1 <= max_parallel <= 100_000):
+        raise BadRequest(
+            f"{words}: max_parallel={max_parallel!r:.100} must be a whole number from 1 to 100000, or None for no limit"
+        )
+    if rate_limit is not None:
+        if not isinstance(rate_limit, str):
+            raise BadRequest(f"{words}: rate_limit={rate_limit!r:.100} must be text such as '10/min', or None")
+        try:
+            Rate.parse(rate_limit)
+        except ValueError as error:
+            raise BadRequest(f"{words}: rate_limit: {error}") from None
 
 
 def write_declared(session: Session, names: set[str]) -> None:
@@ -87,12 +93,12 @@ def write_declared(session: Session, names: set[str]) -> None:
 
 def configure(name: str, *, max_parallel: int | None = UNCHANGED, rate_limit: str | None = UNCHANGED) -> None:
     """Sets the limits of a pool from now on; what is left out stays. Claims that run now run on."""
-    checked_pool(name)
+    asked = {"max_parallel": max_parallel, "rate_limit": rate_limit}
+    said: dict[str, Any] = {word: value for word, value in asked.items() if value is not UNCHANGED}
+    _check(f"pool {checked_pool(name)}", said.get("max_parallel"), said.get("rate_limit"))
     with transaction() as session:
         session.execute(postgresql.insert(ReactivePool).values(name=name).on_conflict_do_nothing())
         limits.configure(session, queue_of(name), max_parallel=max_parallel, rate=rate_limit)
-        asked = {"max_parallel": max_parallel, "rate_limit": rate_limit}
-        said: dict[str, Any] = {word: value for word, value in asked.items() if value is not UNCHANGED}
         audit.record(session, "reactive.pool", name, **said)
 
 

@@ -45,6 +45,11 @@ def reactive(
         name = _name_of(function, celery_task)
         interval = None if min_interval is None else definition.checked_span(name, "min_interval", min_interval)
         limit = None if time_limit is None else definition.checked_span(name, "time_limit", time_limit, "1s")
+        if celery_task and limit is not None:
+            raise BadRequest(
+                f"{name}: time_limit={time_limit!r:.100} is that of its Celery task: write it there, "
+                f"as in @app.task(time_limit={limit.total_seconds():g})"
+            )
         body = getattr(function, "run", function) if celery_task else function
         made = Definition(
             name=name,
@@ -75,6 +80,8 @@ def _name_of(function: Any, celery_task: bool) -> str:  # noqa: FBT001
         return str(function.name)
     if not inspect.isfunction(function):
         raise BadRequest(f"{function!r:.100} is neither a function nor a Celery task: @reactive(…) stands above 'def'")
+    if function.__name__ == "<lambda>":
+        raise BadRequest(f"a lambda of {function.__module__} has no name to be found by: write a function with 'def'")
     if "<locals>" in function.__qualname__:
         raise BadRequest(
             f"{function.__qualname__} lies within a function: workers find reactive tasks by importing a module"

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from sqlalchemy.orm import Session
 
 from app.alarm import Ended
-from app.errors import BadRequest, TidemillError
+from app.errors import BadRequest, MovesBack, TidemillError
 from triggers.ctl import Parameter, checked_name, checked_value
 
 Window = tuple[datetime | None, datetime]
@@ -75,13 +75,21 @@ class Run:
 
     def advance(self, entity: str, **values: datetime) -> None:
         """Moves a parameter forward when this run ends well, in the same transaction."""
+        if self.ended:
+            raise TidemillError(f"{self.task} has ended with its run.transaction(): advance {entity} before that")
         for parameter, value in values.items():
             name = checked_name(entity, parameter)
             if self._produces is not None and name not in self._produces:
                 raise BadRequest(
                     f"{self.task} does not say that it produces {entity}.{parameter}: add it to produces=[…]"
                 )
-            self.outputs[name] = checked_value(name, value)
+            found = checked_value(name, value)
+            if name in self.outputs and found < self.outputs[name]:
+                raise MovesBack(
+                    f"{self.task} has advanced {entity}.{parameter} to {self.outputs[name].isoformat()} and cannot "
+                    f"advance it back to {found.isoformat()}"
+                )
+            self.outputs[name] = found
 
     def cancel(self, reason: str) -> NoReturn:
         """Ends this run without remembering what it saw; the task waits until its input moves, or for an operator."""
@@ -94,11 +102,17 @@ class Run:
 
         Once a run: after it the run has ended, whatever the task does then.
         """
-        if self._ending is None:
+        ending = self._ending
+        if ending is None:
             raise TidemillError("this run has none: it was made by hand, or has ended")
-        with self._ending() as session:
-            self._ending = None
-            yield session
+        self._ending = None
+        try:
+            with ending() as session:
+                yield session
+        except BaseException:
+            # Nothing was saved, and the run goes on.
+            self._ending = None if self.ended else ending
+            raise
 
     def heartbeat(self) -> None:
         """Starts the time limit of this call anew; raises `ClaimLost` if the run is somebody else's now, or was

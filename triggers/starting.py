@@ -5,10 +5,12 @@ Promises:
 - The row of a task is locked before its values are read, and the end of a run locks it too: so a decision rests either
   on what was seen before the end, and finds the run still there, or on what was seen after it.
 - What is decided is stored when it differs from what was stored last, with all that it rests on.
+- A trigger that this release cannot read, which a newer one has stored, is told and passed over; the others go on.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,14 +31,21 @@ from triggers.model import LIVE, TASK, CtlSeen, Evaluation, ReactiveTask, RunId,
 from triggers.trigger import Trigger, from_json
 from triggers.values import Values
 
+log = logging.getLogger(__name__)
+#: What reading a stored trigger comes to that this release does not understand.
+UNREADABLE = (ValueError, TypeError, AttributeError, LookupError)
+
 
 @dataclass(frozen=True)
 class Started:
-    """`runs`: the new ones, by task. `lapsed`: tasks whose trigger held when it was last stored, and does not now."""
+    """`runs`: the new ones, by task. `lapsed`: tasks whose trigger held when it was last stored, and does not now.
+    `unreadable`: tasks whose trigger this release cannot read. `left`: fired, but more than `most`."""
 
     runs: dict[str, RunId]
     lapsed: int = 0
     baselined: int = 0
+    unreadable: int = 0
+    left: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,26 +65,38 @@ def startable(now: Any) -> sa.ColumnElement[bool]:
     )
 
 
-def start_ready(session: Session, names: Sequence[str], cause: str = "polling") -> Started:
-    """Checks the triggers of these tasks and makes a run of each whose trigger holds. Tasks that another transaction
-    is changing just now are left to whoever comes next."""
-    locked = session.execute(_LOCKING, {"names": sorted(set(names))}).all()
+def start_ready(session: Session, names: Sequence[str], cause: str = "polling", most: int | None = None) -> Started:
+    """Checks the triggers of these tasks and makes a run of each whose trigger holds, but at most `most`. Tasks that
+    another transaction is changing just now are left to whoever comes next."""
+    asked = session.execute(_LOCKING, {"names": sorted(set(names))}).all()
+    triggers = {row.name: trigger for row in asked if (trigger := readable(row.name, row.trigger)) is not None}
+    locked = [row for row in asked if row.name in triggers]
+    unreadable = len(asked) - len(locked)
     if not locked:
-        return Started({})
-    triggers = {row.name: from_json(row.trigger) for row in locked}
+        return Started({}, unreadable=unreadable)
     found = values.read(session, triggers.items())
-    baselined = _baseline(session, found, [(row, triggers[row.name]) for row in locked if row.first_run == "baseline"])
+    firsts = [(row.name, triggers[row.name]) for row in locked if row.first_run == "baseline"]
+    baselined = baseline(session, found, firsts)
     decided = []
     for row in locked:
         held = row.quarantined_at is not None and same_input(row.quarantine_values, found, row.name, triggers[row.name])
         if not held:
             decided.append(_Decision(row, triggers[row.name], found.check(row.name, triggers[row.name]).fired))
     _release(session, [each.task.name for each in decided if each.task.quarantined_at is not None])
-    runs = _insert_runs(session, [each.task for each in decided if each.fired])
+    fired = [each.task for each in decided if each.fired]
+    runs = _insert_runs(session, fired[:most])
     changed = [each for each in decided if each.task.name in runs or (each.task.fired and not each.fired)]
     _store(session, found, changed, runs, cause)
     faults.reach("start.before_commit")
-    return Started(runs, sum(not each.fired for each in changed), baselined)
+    return Started(runs, sum(not each.fired for each in changed), baselined, unreadable, len(fired) - len(fired[:most]))
+
+
+def readable(task: str, stored: Any) -> Trigger | None:
+    try:
+        return from_json(stored)
+    except UNREADABLE as error:
+        log.error("%s is not evaluated: %s", task, error)
+        return None
 
 
 _LOCKING = (
@@ -88,21 +109,22 @@ _LOCKING = (
 
 def same_input(stored: Any, found: Values, task: str, trigger: Trigger) -> bool:
     """Whether the current values are still those that the task was quarantined with."""
-    now = {(entity, parameter): current for entity, parameter, _, current in found.snapshot(task, trigger)}
-    then = {(entity, parameter): current for entity, parameter, _, current in stored or ()}
-    return now == then
+    now, then = values.windows(found.snapshot(task, trigger)), values.windows(stored or ())
+    return {name: current for name, (_, current) in now.items()} == {
+        name: current for name, (_, current) in then.items()
+    }
 
 
-def _baseline(session: Session, found: Values, tasks: Sequence[tuple[Row[Any], Trigger]]) -> int:
-    """T12: what is there at first counts as seen."""
+def baseline(session: Session, found: Values, tasks: Sequence[tuple[str, Trigger]]) -> int:
+    """T12: what is there at first counts as seen. For tasks whose rows are locked."""
     rows = []
-    for row, trigger in tasks:
-        seen = found.seen.setdefault(row.name, {})
+    for task, trigger in tasks:
+        seen = found.seen.setdefault(task, {})
         for leaf in trigger.leaves:
             name = (leaf.entity, leaf.parameter)
             if leaf.needs_seen and name not in seen and (current := found.current.get(name)) is not None:
                 seen[name] = current
-                rows.append({"task": row.name, "entity": name[0], "parameter": name[1], "value": current})
+                rows.append({"task": task, "entity": name[0], "parameter": name[1], "value": current})
     if rows:
         session.execute(postgresql.insert(CtlSeen).values(rows).on_conflict_do_nothing())
     return len(rows)

@@ -20,11 +20,11 @@ from sqlalchemy.orm import Session
 from app.db import transaction
 from triggers import pools, values
 from triggers.checks import Finding, FindingKind
-from triggers.ctl import Parameter
 from triggers.definition import Definition
-from triggers.model import RUN, TASK, ReactiveLeaf, ReactiveTask, RunState
+from triggers.model import RUN, TASK, ReactiveLeaf, ReactiveTask, RunKind, RunState
 from triggers.registration import declared
 from triggers.shape import shape
+from triggers.starting import UNREADABLE, baseline
 from triggers.static import findings
 
 LOCK = 0x71DE_0002
@@ -41,8 +41,9 @@ class Synced:
     removed: tuple[str, ...] = ()
     #: Of those that are new or changed.
     start_at_once: tuple[str, ...] = ()
-    #: What the static checks say of them.
+    #: What the static checks say of them; `unchecked`: why they could not be made.
     findings: tuple[Finding, ...] = ()
+    unchecked: str | None = None
     tasks: int = 0
 
     def told(self) -> list[str]:
@@ -57,6 +58,8 @@ class Synced:
                 f"{len(never)} can never fire{_names(never)}"
             )
             lines += [f"  {each.kind}: {each.sentence}" for each in self.findings[:FINDINGS_SHOWN]]
+            if self.unchecked is not None:
+                lines.append(f"  not checked: {self.unchecked}")
             if len(self.findings) > FINDINGS_SHOWN:
                 lines.append(f"  and {len(self.findings) - FINDINGS_SHOWN} more: tidemill doctor")
         return lines
@@ -87,14 +90,25 @@ def write(session: Session, wanted: Mapping[str, Definition]) -> Synced:
         _update(session, row, each)
     _remove(session, removed)
     told = [*new, *(each for _, each in changed)]
+    starting = _starting(session, told)
+    found, unchecked = _findings(session, {each.name for each in told})
     return Synced(
         tuple(each.name for each in new),
         tuple(row.name for row, _ in changed),
         tuple(removed),
-        _starting(session, told),
-        findings(session, {each.name for each in told}),
+        starting,
+        found,
+        unchecked,
         len(wanted),
     )
+
+
+def _findings(session: Session, names: set[str]) -> tuple[tuple[Finding, ...], str | None]:
+    """What another release has stored must not keep this one from starting."""
+    try:
+        return findings(session, names), None
+    except UNREADABLE as error:
+        return (), str(error)
 
 
 def _words(each: Definition) -> dict[str, Any]:
@@ -141,6 +155,8 @@ def _update(session: Session, row: Row[Any], each: Definition) -> None:
     }
     if any(getattr(row, name) != words[name] for name in RELEASING):
         values |= {"quarantined_at": None, "quarantine_reason": None, "quarantine_values": None, "failures": 0}
+    if row.min_interval != each.min_interval:
+        values["start_after"] = _start_after(each)
     session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == each.name).values(**values))
     if row.trigger != words["trigger"]:
         session.execute(sa.delete(ReactiveLeaf).where(ReactiveLeaf.task_id == row.id))
@@ -149,6 +165,12 @@ def _update(session: Session, row: Row[Any], each: Definition) -> None:
         place = {"queue": each.queue, "priority": each.priority, "rank": -each.priority}
         waits = sa.and_(RUN.c.task == each.name, RUN.c.state == RunState.WAITING)
         session.execute(sa.update(RUN).where(waits).values(**place))
+
+
+def _start_after(each: Definition) -> Any:
+    """By the interval that holds from now on."""
+    last = sa.select(sa.func.max(RUN.c.started_at)).where(RUN.c.task == each.name, RUN.c.kind == RunKind.REGULAR)
+    return last.scalar_subquery() + each.min_interval if each.min_interval else None
 
 
 def _remove(session: Session, names: Sequence[str]) -> None:
@@ -162,17 +184,8 @@ def _remove(session: Session, names: Sequence[str]) -> None:
 
 
 def _starting(session: Session, definitions: Sequence[Definition]) -> tuple[str, ...]:
-    """Those that the next evaluation would start."""
+    """Those that the next evaluation would start. What is there now is the baseline of those that want one: what moves
+    between here and their first evaluation is new."""
     found = values.read(session, [(each.name, each.trigger) for each in definitions])
-    names = []
-    for each in definitions:
-        seen = dict(found.seen.get(each.name, {}))
-        if each.first_run == "baseline":
-            seen = {leaf_name: found.current[leaf_name] for leaf_name in _latched(each) & found.current.keys()} | seen
-        if each.trigger.check(found.now, found.current, seen).fired:
-            names.append(each.name)
-    return tuple(names)
-
-
-def _latched(each: Definition) -> set[Parameter]:
-    return {(leaf.entity, leaf.parameter) for leaf in each.trigger.leaves if leaf.needs_seen}
+    baseline(session, found, [(each.name, each.trigger) for each in definitions if each.first_run == "baseline"])
+    return tuple(each.name for each in definitions if found.check(each.name, each.trigger).fired)

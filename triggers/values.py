@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -35,7 +35,8 @@ class Values:
 
 
 def _text(value: datetime | None) -> str | None:
-    return None if value is None else value.isoformat()
+    """In UTC: the zone that a session reads in is its own, and the same moment must be the same text."""
+    return None if value is None else value.astimezone(UTC).isoformat()
 
 
 def windows(snapshot: Iterable[Iterable[str | None]]) -> dict[Parameter, tuple[datetime | None, datetime | None]]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ from app.claims import keeper as keeping
 from app.claims.keeper import Holding
 from app.claims.saving import save
 from app.db import autocommit, transaction
-from app.errors import ClaimLost, DatabaseError
+from app.errors import BadRequest, ClaimLost, DatabaseError
 from app.jobs.endings import Failure
 from app.jobs.model import Outcome
 from triggers import endings, values
@@ -40,7 +40,10 @@ from triggers.starting import start_ready, store_check
 log = logging.getLogger(__name__)
 
 TICKET_SECONDS = 5.0
+#: Until a worker that knows the task, or the trigger that it is registered with, may have come.
 UNKNOWN = timedelta(seconds=60)
+#: Whoever can write to the broker can invent names; what is remembered of them is bounded.
+QUEUES_MOST = 1000
 
 
 class Calls(Protocol):
@@ -58,6 +61,8 @@ class RunServer:
     cursors: dict[str, Cursor] = field(default_factory=dict)
 
     def serve(self, queue: str, take: int) -> tuple[int, bool]:  # noqa: ARG002 - a run is never one of a batch
+        if len(self.cursors) > QUEUES_MOST:
+            self.cursors.clear()
         cursor = self.cursors.setdefault(queue, Cursor(TaskRun, queue, Lane.MAIN))
         end = time.monotonic() + TICKET_SECONDS
         ran = 0
@@ -89,7 +94,7 @@ class OneRun:
             definition = declared.get(self.task)
             if definition is None:
                 log.error("no reactive task %s is declared here: its run waits for a worker that knows it", self.task)
-                self._save(lambda tx: endings.give_back(tx, self.id, self.pass_key, UNKNOWN))
+                self._save(self._leave_to_others)
                 return
             run = self._check(definition)
             if run is not None:
@@ -98,6 +103,10 @@ class OneRun:
 
     def _not_begun(self, session: Any, rows: Sequence[Row[Any]]) -> None:
         claims.give_back(session, TaskRun, self.pass_key, [(row.id,) for row in rows], charged=False)
+
+    def _leave_to_others(self, session: Session) -> bool:
+        """To a worker of another release."""
+        return endings.hand_back(session, self.id, self.task, self.pass_key, UNKNOWN)
 
     def _check(self, definition: Definition) -> Run | None:
         """The check that counts. None: the run is over."""
@@ -116,10 +125,11 @@ class OneRun:
                 if session.execute(begin).first() is None:
                     log.warning("lost the claim on run %s of %s before it began", self.id, self.task)
                     return None
-            self._remember(session, definition, found, snapshot, fired=verdict.fired)
+                self._begin(session, definition)
+            store_check(session, self.task, self.id, definition.trigger, found.now, snapshot, fired=verdict.fired)
         faults.reach("run.checked")
         if drop is not None:
-            self._save(partial(endings.lapsed, run_id=self.id, task=self.task, pass_key=self.pass_key, why=drop))
+            self._drop(definition, task, drop)
             return None
         return self._run(definition, snapshot)
 
@@ -133,8 +143,16 @@ class OneRun:
             return "its trigger did not hold any more when a worker took it"
         return None
 
-    def _remember(self, session: Session, definition: Definition, found: Any, snapshot: Any, *, fired: bool) -> None:
-        store_check(session, self.task, self.id, definition.trigger, found.now, snapshot, fired=fired)
+    def _drop(self, definition: Definition, task: Row[Any] | None, why: str) -> None:
+        live = task is not None and task.removed_at is None and not task.paused
+        if live and task is not None and task.trigger != definition.trigger.to_json():
+            # Fired by the trigger of another release: by that it would fire again at once, and lapse here again.
+            self._save(self._leave_to_others)
+            return
+        self._save(partial(endings.lapsed, run_id=self.id, task=self.task, pass_key=self.pass_key, why=why))
+
+    def _begin(self, session: Session, definition: Definition) -> None:
+        """A try of the same run is no new start."""
         if self.row.kind == RunKind.REGULAR and definition.min_interval and self.row.started_at is None:
             after = sa.func.clock_timestamp() + definition.min_interval
             session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == self.task).values(start_after=after))
@@ -167,17 +185,27 @@ class OneRun:
             end = partial(endings.cancelled, reason=run.cancelled, snapshot=snapshot)
             self._save(partial(end, run_id=self.id, task=self.task, pass_key=self.pass_key))
         elif failure is None:
-            self._save(lambda tx: endings.done(tx, self.id, self.task, self.pass_key, run.outputs))
+            self._finish(run)
         else:
+            self._save(partial(self._fail, failure))
+
+    def _finish(self, run: Run) -> None:
+        try:
+            self._save(lambda tx: endings.done(tx, self.id, self.task, self.pass_key, run.outputs))
+        except BadRequest as error:
+            # What it produced cannot be said to be so: a value that lies behind what is known, or too far ahead.
+            failure = Failure(f"{type(error).__name__}: {error}")
             self._save(partial(self._fail, failure))
 
     def _fail(self, failure: Failure, session: Session) -> bool:
         told = endings.told(failure.error, failure.traceback)
         if failure.uncharged or failure.outcome is Outcome.LOST:
-            return endings.give_back(session, self.id, self.pass_key, failure.again or timedelta(0), **told)
-        ended = endings.failed(
-            session, self.id, self.task, self.pass_key, failure.error, failure.traceback, failure.again
-        )
+            again, charged = failure.again or timedelta(0), not failure.uncharged
+            return endings.hand_back(session, self.id, self.task, self.pass_key, again, charged=charged, **told)
+        again_in = failure.again
+        if (moment := failure.changes.get("not_before")) is not None:
+            again_in = max(timedelta(0), moment - datetime.now(UTC))
+        ended = endings.failed(session, self.id, self.task, self.pass_key, failure.error, failure.traceback, again_in)
         return ended is not None
 
     @contextmanager
@@ -217,7 +245,7 @@ class OneRun:
 
 
 _TASK: sa.Select[Any] = (
-    sa.select(TASK.c.paused, TASK.c.removed_at, TASK.c.seen_epoch)
+    sa.select(TASK.c.paused, TASK.c.removed_at, TASK.c.seen_epoch, TASK.c.trigger)
     .where(TASK.c.name == sa.bindparam("name"))
     .with_for_update()
 )
