@@ -39,11 +39,14 @@ UNREADABLE = (ValueError, TypeError, AttributeError, LookupError)
 @dataclass(frozen=True)
 class Started:
     """`runs`: the new ones, by task. `lapsed`: tasks whose trigger held when it was last stored, and does not now.
-    `unreadable`: tasks whose trigger this release cannot read. `left`: fired, but more than `most`."""
+    `unreadable`: tasks whose trigger this release cannot read. `left`: fired, but more than `most`. `decided`: those
+    that were looked at; of the others, each cannot start now, or somebody else is changing it. `baselined`: those for
+    which what is there was taken for seen."""
 
     runs: dict[str, RunId]
     lapsed: int = 0
-    baselined: int = 0
+    baselined: frozenset[str] = frozenset()
+    decided: frozenset[str] = frozenset()
     unreadable: int = 0
     left: int = 0
 
@@ -55,14 +58,15 @@ class _Decision:
     fired: bool
 
 
+def enabled(now: Any) -> sa.ColumnElement[bool]:
+    """Tasks that may start; a quarantined one may, if its input has moved."""
+    rested = sa.or_(ReactiveTask.start_after.is_(None), ReactiveTask.start_after <= now)
+    return sa.and_(ReactiveTask.removed_at.is_(None), ~ReactiveTask.paused, rested)
+
+
 def startable(now: Any) -> sa.ColumnElement[bool]:
-    """Tasks whose trigger is to be checked now; a quarantined one is, to see whether its input has moved."""
-    return sa.and_(
-        ReactiveTask.removed_at.is_(None),
-        ~ReactiveTask.paused,
-        sa.or_(ReactiveTask.start_after.is_(None), ReactiveTask.start_after <= now),
-        ~sa.exists().where(TaskRun.task == ReactiveTask.name, LIVE),
-    )
+    """Those of them that have no run."""
+    return sa.and_(enabled(now), ~sa.exists().where(TaskRun.task == ReactiveTask.name, LIVE))
 
 
 def start_ready(session: Session, names: Sequence[str], cause: str = "polling", most: int | None = None) -> Started:
@@ -73,7 +77,7 @@ def start_ready(session: Session, names: Sequence[str], cause: str = "polling", 
     locked = [row for row in asked if row.name in triggers]
     unreadable = len(asked) - len(locked)
     if not locked:
-        return Started({}, unreadable=unreadable)
+        return Started({}, unreadable=unreadable, decided=frozenset(row.name for row in asked))
     found = values.read(session, triggers.items())
     firsts = [(row.name, triggers[row.name]) for row in locked if row.first_run == "baseline"]
     baselined = baseline(session, found, firsts)
@@ -88,7 +92,9 @@ def start_ready(session: Session, names: Sequence[str], cause: str = "polling", 
     changed = [each for each in decided if each.task.name in runs or (each.task.fired and not each.fired)]
     _store(session, found, changed, runs, cause)
     faults.reach("start.before_commit")
-    return Started(runs, sum(not each.fired for each in changed), baselined, unreadable, len(fired) - len(fired[:most]))
+    looked_at = frozenset(row.name for row in asked)
+    lapsed, left = sum(not each.fired for each in changed), len(fired) - len(fired[:most])
+    return Started(runs, lapsed, baselined, looked_at, unreadable, left)
 
 
 def readable(task: str, stored: Any) -> Trigger | None:
@@ -115,8 +121,8 @@ def same_input(stored: Any, found: Values, task: str, trigger: Trigger) -> bool:
     }
 
 
-def baseline(session: Session, found: Values, tasks: Sequence[tuple[str, Trigger]]) -> int:
-    """T12: what is there at first counts as seen. For tasks whose rows are locked."""
+def baseline(session: Session, found: Values, tasks: Sequence[tuple[str, Trigger]]) -> frozenset[str]:
+    """T12: what is there at first counts as seen. For tasks whose rows are locked; returns whom it concerned."""
     rows = []
     for task, trigger in tasks:
         seen = found.seen.setdefault(task, {})
@@ -127,7 +133,7 @@ def baseline(session: Session, found: Values, tasks: Sequence[tuple[str, Trigger
                 rows.append({"task": task, "entity": name[0], "parameter": name[1], "value": current})
     if rows:
         session.execute(postgresql.insert(CtlSeen).values(rows).on_conflict_do_nothing())
-    return len(rows)
+    return frozenset(str(row["task"]) for row in rows)
 
 
 def _release(session: Session, names: Sequence[str]) -> None:

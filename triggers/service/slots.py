@@ -34,7 +34,7 @@ def renew(session: Session, memory: Memory) -> Plan | None:
     pools = _pools(session)
     if not holds and all(pool.max_parallel is None for pool in pools.values()):
         return None
-    live: dict[str, Row[Any]] = {row.task: row for row in session.execute(_LIVE_RUNS)}
+    live: dict[str, Any] = {row.task: row for row in session.execute(_LIVE_RUNS)}
     facts = _facts(memory, live)
     known = [Hold(each.task, each.run_id, to_instant(each.since)) for each in holds]
     made = plan(memory.now, facts, pools.values(), known)
