@@ -7,18 +7,19 @@ import threading
 import traceback
 
 from shop import produce
-from warehouse import load
+from warehouse import load, models
 
 
-def shop() -> None:
+def customers() -> None:
     try:
         produce.main()
-    except BaseException:
+    except Exception:  # noqa: BLE001 - whatever it was, the process must be seen to end
         traceback.print_exc()
-        # Whoever has started this process is to see that it does not do its work any more.
         os._exit(1)
 
 
 if __name__ == "__main__":
-    threading.Thread(target=shop, name="shop", daemon=True).start()
+    # Those of both, before two threads would make them.
+    models.create_tables()
+    threading.Thread(target=customers, name="customers", daemon=True).start()
     load.main()

@@ -5,8 +5,8 @@ No task has a timetable. Each starts when the control table says that what it re
 - every kind of trigger, through the words of the facade where they read well, as classes where they do not;
 - increments that are processed exactly once, whatever fails: `run.transaction()` (`warehouse.steps`), proved all the
   time by `warehouse.proof`;
-- pools with limits, priorities, `produces`, `min_interval`, `first_run="baseline"`, `on_lapse="run"`, a source that fails
-  now and then, and a Celery task that was there before.
+- pools with limits, priorities, `produces`, `min_interval`, `first_run="baseline"`, `on_lapse="run"`, a source that
+  fails now and then, and a Celery task that was there before.
 
 `tidemill up --demo` runs it. To run it by yourself, in two terminals:
 

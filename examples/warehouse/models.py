@@ -61,11 +61,6 @@ class Note(Base):
     text: Mapped[str]
 
 
-TABLES = [sa.inspect(each).local_table for each in (Fact, Figure, Increment, Note)]
-
-
 def create_tables() -> None:
     with transaction() as session:
-        # The loader and a task may come at the same time.
-        session.execute(sa.select(sa.func.pg_advisory_xact_lock(0x3A7E)))
-        Base.metadata.create_all(session.connection(), TABLES)
+        Base.metadata.create_all(session.connection())

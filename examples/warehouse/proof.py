@@ -54,15 +54,17 @@ def _missing(session: Session, chain: Sequence[Increment]) -> Iterator[str]:
 
 
 def _surplus(session: Session, rows: Sequence[Increment]) -> Iterator[str]:
-    facts = dict(session.execute(sa.select(Fact.dataset, sa.func.count()).group_by(Fact.dataset)).tuples().all())
-    lines = dict(
-        session.execute(sa.select(Figure.mart, sa.func.sum(Figure.facts)).group_by(Figure.mart)).tuples().all()
-    )
+    facts = _counted(session, sa.select(Fact.dataset, sa.func.count()).group_by(Fact.dataset))
+    lines = _counted(session, sa.select(Figure.mart, sa.func.sum(Figure.facts)).group_by(Figure.mart))
     for target in sorted({row.target for row in rows}):
         made = facts.get(target, 0) + lines.get(target, 0)
         taken = sum(row.facts for row in rows if row.target == target)
         if made != taken:
             yield f"{target} has {made} facts, and {taken} were taken for it"
+
+
+def _counted(session: Session, query: sa.Select[str, int]) -> dict[str, int]:
+    return {row[0]: row[1] for row in session.execute(query)}
 
 
 def main() -> None:
