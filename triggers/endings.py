@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from app.claims import PassKey
 from app.jobs.endings import ERROR_LIMIT, TRACEBACK_LIMIT, storable
-from triggers import ctl, values
+from triggers import ctl, missed, values
 from triggers.ctl import Parameter
 from triggers.definition import queue_of
 from triggers.model import RUN, TASK, Ctl, CtlSeen, ReactiveTask, RunKind, RunState
@@ -193,8 +193,10 @@ def quarantine(session: Session, task: str, reason: str, snapshot: Any, **more: 
 
 def lapsed(session: Session, run_id: int, task: str, pass_key: PassKey, why: str) -> bool:
     lock_task(session, task)
-    if _end(session, run_id, pass_key, RunState.LAPSED, error=why[:ERROR_LIMIT]) is None:
+    run = _end(session, run_id, pass_key, RunState.LAPSED, error=why[:ERROR_LIMIT])
+    if run is None:
         return False
+    missed.lapsed(session, task, run_id, run.created_at, why[:ERROR_LIMIT])
     _move_on(session, task, fired=False)
     return True
 

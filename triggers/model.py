@@ -73,6 +73,7 @@ class CtlChange(Model):
         sa.Index("ctl_change_parameter", "entity", "parameter", "id"),
         # Whoever follows the changes asks by transaction.
         sa.Index("ctl_change_xid", "xid"),
+        sa.Index("ctl_change_changed_at", "changed_at", postgresql_using="brin"),
     )
 
     id: Mapped[int] = mapped_column(sa.BigInteger, sa.Identity(always=False), primary_key=True)
@@ -99,7 +100,10 @@ class ReactiveEvent(Model):
     trigger of `reactive_task`, beside `ctl_change` the second stream that the service follows."""
 
     __tablename__ = "reactive_event"
-    __table_args__ = (sa.Index("reactive_event_xid", "xid"),)
+    __table_args__ = (
+        sa.Index("reactive_event_xid", "xid"),
+        sa.Index("reactive_event_at", "at", postgresql_using="brin"),
+    )
 
     id: Mapped[int] = mapped_column(sa.BigInteger, sa.Identity(always=False), primary_key=True)
     task: Mapped[str]

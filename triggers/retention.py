@@ -1,4 +1,5 @@
-"""Runs that ended, and evaluations, are kept for `TIDEMILL_LOG_RETENTION`; of each task the last of both stays."""
+"""What is kept for `TIDEMILL_LOG_RETENTION`: runs that ended and evaluations (of each task the last of both stays),
+windows that were missed, and the streams that the service follows, never beyond its cursor."""
 
 from __future__ import annotations
 
@@ -6,11 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.orm import aliased
+from sqlalchemy.orm import Session, aliased
 
 from app.db import transaction
 from app.settings import settings
-from triggers.model import RUN, Evaluation, TaskRun
+from triggers.model import (
+    RUN,
+    CtlChange,
+    Evaluation,
+    MissedWindow,
+    ReactiveCursor,
+    ReactiveEvent,
+    TaskRun,
+    TransactionId,
+)
 
 LIMIT = 10_000
 
@@ -19,6 +29,9 @@ LIMIT = 10_000
 class Report:
     runs: int = 0
     evaluations: int = 0
+    windows: int = 0
+    changes: int = 0
+    events: int = 0
     more: bool = False
 
 
@@ -27,10 +40,26 @@ def run_once(limit: int = LIMIT) -> Report:
     with transaction() as session:
         runs = _remove(session, TaskRun, RUN.c.ended_at, limit)
         evaluations = _remove(session, Evaluation, Evaluation.at, limit)
-        return Report(runs, evaluations, more=limit in (runs, evaluations))
+        windows = _remove_all(session, MissedWindow, MissedWindow.closed_at, limit)
+        changes = _remove_all(session, CtlChange, CtlChange.changed_at, limit, _followed(CtlChange))
+        events = _remove_all(session, ReactiveEvent, ReactiveEvent.at, limit, _followed(ReactiveEvent))
+        removed = (runs, evaluations, windows, changes, events)
+        return Report(*removed, more=limit in removed)
 
 
-def _remove(session: Any, model: Any, moment: Any, limit: int) -> int:
+def _followed(stream: Any) -> sa.ColumnElement[bool]:
+    """The service has seen it, or there is none."""
+    before = sa.select(ReactiveCursor.snapshot).scalar_subquery()
+    return sa.func.coalesce(stream.xid < sa.func.pg_snapshot_xmin(before, type_=TransactionId), sa.true())
+
+
+def _remove_all(session: Session, model: Any, moment: Any, limit: int, *conditions: Any) -> int:
+    over_age = moment < sa.func.now() - settings().log_retention
+    old = sa.select(model.id).where(over_age, *conditions).limit(limit).cte("old")
+    return len(session.execute(sa.delete(model).where(model.id.in_(sa.select(old.c.id))).returning(model.id)).all())
+
+
+def _remove(session: Session, model: Any, moment: Any, limit: int) -> int:
     later = aliased(model)
     old = (
         sa.select(model.id)

@@ -131,9 +131,13 @@ def baseline(session: Session, found: Values, tasks: Sequence[tuple[str, Trigger
             if leaf.needs_seen and name not in seen and (current := found.current.get(name)) is not None:
                 seen[name] = current
                 rows.append({"task": task, "entity": name[0], "parameter": name[1], "value": current})
+    names = frozenset(str(row["task"]) for row in rows)
     if rows:
         session.execute(postgresql.insert(CtlSeen).values(rows).on_conflict_do_nothing())
-    return frozenset(str(row["task"]) for row in rows)
+        # Whoever follows the tasks must hear of it.
+        concerned = sa.update(ReactiveTask).where(ReactiveTask.name.in_(names))
+        session.execute(concerned.values(generation=ReactiveTask.generation + 1))
+    return names
 
 
 def _release(session: Session, names: Sequence[str]) -> None:

@@ -144,6 +144,7 @@ REFUSED = {
     "job_queue_not_reserved": "test_reactive_model.py::test_no_job_waits_in_a_queue_of_another_domain",
     "job_key": "test_keys.py::test_two_waiting_jobs_with_one_key_are_refused_by_the_database",
     "periodic_job_cron_or_every": "test_periodic.py::test_the_database_wants_one_of_cron_and_every",
+    "reactive_cursor_only_one": "test_reactive_retention.py::test_there_is_one_cursor",
     "queue_burst_at_least_one": "test_limits.py::test_the_database_refuses_wrong_limits",
     "queue_max_parallel_positive": "test_limits.py::test_the_database_refuses_wrong_limits",
     "queue_rate_positive": "test_limits.py::test_the_database_refuses_wrong_limits",

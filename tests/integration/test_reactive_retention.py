@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
+import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app.settings import settings
-from triggers import retention
-from triggers.model import RUN, Evaluation, RunState
+from triggers import ctl, retention
+from triggers.model import RUN, CtlChange, Evaluation, ReactiveCursor, RunState
+from triggers.service import Service
 
 
 def _put(session: Session, task: str, age: timedelta) -> None:
@@ -37,3 +39,27 @@ def test_a_pass_is_bounded_and_says_that_there_is_more(session: Session) -> None
         _put(session, "a", settings().log_retention * 2)
     assert retention.run_once(limit=2) == retention.Report(2, 2, more=True)
     assert retention.run_once(limit=2) == retention.Report(1, 1)
+
+
+def test_the_streams_go_as_far_as_they_were_followed(session: Session) -> None:
+    ctl.advance("dds.orders", loaded_to=datetime(2026, 1, 1, tzinfo=UTC))
+    Service().run_once()
+    ctl.advance("dds.orders", loaded_to=datetime(2026, 1, 2, tzinfo=UTC))
+    session.execute(sa.update(CtlChange).values(changed_at=sa.func.now() - settings().log_retention * 2))
+    session.commit()
+    assert retention.run_once().changes == 1
+    left = session.execute(sa.select(CtlChange.value)).scalars().all()
+    assert left == [datetime(2026, 1, 2, tzinfo=UTC)]
+
+
+def test_without_a_service_the_streams_go_by_age_alone(session: Session) -> None:
+    ctl.advance("dds.orders", loaded_to=datetime(2026, 1, 1, tzinfo=UTC))
+    session.execute(sa.update(CtlChange).values(changed_at=sa.func.now() - settings().log_retention * 2))
+    session.commit()
+    assert retention.run_once().changes == 1
+
+
+def test_there_is_one_cursor(session: Session) -> None:
+    Service().run_once()
+    with pytest.raises(sa.exc.IntegrityError, match="reactive_cursor_only_one"):
+        session.execute(sa.update(ReactiveCursor).values(id=2))

@@ -22,9 +22,9 @@ from sqlalchemy.orm import Session
 
 from app import faults
 from app.db import autocommit, engine, transaction
-from triggers import polling
+from triggers import missed, polling
 from triggers.model import ReactiveCursor, ReactiveTask
-from triggers.service import cursor, missed, slots
+from triggers.service import cursor, slots
 from triggers.service.memory import Memory
 from triggers.starting import start_ready, startable
 

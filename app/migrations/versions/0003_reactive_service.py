@@ -63,6 +63,12 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("reactive_event_pkey")),
         schema="tidemill",
     )
+    op.create_index(
+        "ctl_change_changed_at", "ctl_change", ["changed_at"], unique=False, schema="tidemill", postgresql_using="brin"
+    )
+    op.create_index(
+        "reactive_event_at", "reactive_event", ["at"], unique=False, schema="tidemill", postgresql_using="brin"
+    )
     op.create_index("reactive_event_xid", "reactive_event", ["xid"], unique=False, schema="tidemill")
     op.create_table(
         "reactive_hold",

@@ -11,7 +11,6 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 from sqlalchemy.orm import Session
 
-from app.settings import settings
 from triggers.instants import Instant, to_datetime
 from triggers.model import LIVE, RUN, TASK, MissedWindow
 
@@ -57,10 +56,9 @@ def record(session: Session, closed: Mapping[str, Instant], now: Instant) -> int
     return len(session.execute(insert).all())
 
 
-def lapsed(session: Session, task: str, run_id: int, opened_at: datetime) -> None:
+def lapsed(session: Session, task: str, run_id: int, opened_at: datetime, reason: str) -> None:
     """Of a run that was dropped when a worker took it: the window had opened when the run was made."""
     values = {"task": task, "opened_at": opened_at, "closed_at": sa.func.clock_timestamp(), "run_id": run_id}
-    reason = "it closed before a worker took the run"
     session.execute(sa.insert(MissedWindow).values(**values, reason=reason))
 
 
@@ -76,8 +74,3 @@ def listed(session: Session, *, task: str | None = None, limit: int = 100) -> li
 def count(session: Session, within: timedelta) -> int:
     recent = MissedWindow.closed_at > sa.func.now() - within
     return session.execute(sa.select(sa.func.count()).select_from(MissedWindow).where(recent)).scalar_one()
-
-
-def remove_old(session: Session) -> int:
-    old = MissedWindow.closed_at < sa.func.now() - settings().log_retention
-    return len(session.execute(sa.delete(MissedWindow).where(old).returning(MissedWindow.id)).all())
