@@ -18,7 +18,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
@@ -140,12 +140,12 @@ def baseline(session: Session, found: Values, tasks: Sequence[tuple[str, Trigger
     return names
 
 
-def _release(session: Session, names: Sequence[str]) -> None:
+def _release(session: Session, names: list[str]) -> None:
     """From quarantine: their input has moved."""
     if names:
         session.execute(
             sa.update(ReactiveTask)
-            .where(ReactiveTask.name.in_(names))
+            .where(ReactiveTask.name == sa.any_(sa.cast(names, ARRAY(sa.Text))))
             .values(quarantined_at=None, quarantine_reason=None, quarantine_values=None, failures=0)
         )
 
@@ -177,22 +177,24 @@ def _insert_runs(session: Session, tasks: Sequence[Row[Any]]) -> dict[str, RunId
 def _store(session: Session, found: Values, changed: Sequence[_Decision], runs: dict[str, RunId], cause: str) -> None:
     if not changed:
         return
-    rows = [
-        {
-            "task": each.task.name,
-            "at": found.now,
-            "fired": each.fired,
-            "cause": cause,
-            "run_id": runs.get(each.task.name),
-            "trigger": each.task.trigger,
-            "values": found.snapshot(each.task.name, each.trigger),
-        }
-        for each in changed
-    ]
-    session.execute(sa.insert(Evaluation), rows)
-    fired = [each.task.name for each in changed if each.fired]
-    update = sa.update(ReactiveTask).where(ReactiveTask.name.in_([each.task.name for each in changed]))
-    session.execute(update.values(fired=ReactiveTask.name.in_(fired)))
+    names = [each.task.name for each in changed]
+    columns: dict[str, Any] = {
+        "task": sa.cast(names, ARRAY(sa.Text)),
+        "fired": sa.cast([each.fired for each in changed], ARRAY(sa.Boolean)),
+        "run_id": sa.cast([runs.get(name) for name in names], ARRAY(sa.BigInteger)),
+        "values": sa.cast(
+            [found.snapshot(each.task.name, each.trigger) for each in changed], ARRAY(JSONB, dimensions=1)
+        ),
+    }
+    told = sa.func.unnest(*columns.values()).table_valued(*columns).render_derived(name="told")
+    wide = sa.select(*told.c, TASK.c.trigger, sa.literal(found.now), sa.literal(cause)).join(
+        TASK, TASK.c.name == told.c.task
+    )
+    insert = sa.insert(Evaluation).from_select([*columns, "trigger", "at", "cause"], wide)
+    session.execute(insert)
+    fired = sa.cast([each.task.name for each in changed if each.fired], ARRAY(sa.Text))
+    ours = ReactiveTask.name == sa.any_(columns["task"])
+    session.execute(sa.update(ReactiveTask).where(ours).values(fired=ReactiveTask.name == sa.any_(fired)))
 
 
 def store_check(

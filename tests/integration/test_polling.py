@@ -18,8 +18,10 @@ from triggers.model import TASK
 from triggers.shape import shape
 
 DAILY = ChunkDelta(*ORDERS, "day")
+CHUNKS = {"format": 1, "kind": "chunk_delta", "entity": "e", "parameter": "p", "scale": "day", "delta": 1, "tz": "UTC"}
 MANY = """
-INSERT INTO tidemill.ctl (entity, parameter, value) SELECT 'dds.e' || i, 'p', :moment FROM generate_series(1, :rows) AS i;
+INSERT INTO tidemill.ctl (entity, parameter, value)
+SELECT 'dds.e' || i, 'p', :moment FROM generate_series(1, :rows) AS i;
 INSERT INTO tidemill.reactive_task (name, module, pool, priority, trigger, shape, produces, first_run, on_lapse,
     max_failures, backoff, code)
 SELECT 'many.t' || i, 'many', 'default', 0,
@@ -124,7 +126,17 @@ def test_what_cannot_start_does_not_stand_before_what_can(world: World) -> None:
         {"trigger": {"format": 1, "kind": "moon_phase"}, "shape": '{"format":1,"kind":"moon_phase"}'},
         {"trigger": [1, 2], "shape": "no json"},
         {"trigger": {"format": 1, "kind": "all", "leaves": [5]}, "shape": "[]"},
-        {"trigger": {"format": 1, "kind": "chunk_delta", "entity": 5, "parameter": [], "scale": {}, "delta": "x", "tz": 1}},
+        {
+            "trigger": {
+                "format": 1,
+                "kind": "chunk_delta",
+                "entity": 5,
+                "parameter": [],
+                "scale": {},
+                "delta": "x",
+                "tz": 1,
+            }
+        },
     ],
 )
 def test_a_task_that_only_a_newer_release_can_read_stops_no_other(

@@ -48,6 +48,14 @@ def day(number: float) -> datetime:
     return BEGIN + timedelta(days=number)
 
 
+@contextmanager
+def without_warning() -> Iterator[None]:
+    """What the roof makes of a declaration, a Celery task with a queue, is not what these tests are about."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CDeprecationWarning)
+        yield
+
+
 def nothing(_: Run) -> None:
     """The body of most tasks."""
 
@@ -101,9 +109,7 @@ class World:
         self, name: str, trigger: Trigger, body: Body = nothing, *, module: str = MODULE, **options: Any
     ) -> str:
         """As `@reactive(trigger, …)` above a function of that name; returns the name of the task."""
-        with warnings.catch_warnings():
-            # What the roof makes of it, with a queue of its own, is not what these tests are about.
-            warnings.simplefilter("ignore", CDeprecationWarning)
+        with without_warning():
             function = reactive(trigger, **options)(function_of(name, module))
         task = f"{module}.{function.__qualname__}"
         self.calls.bodies[task] = body
@@ -215,8 +221,8 @@ def world() -> Iterator[World]:
     with patch.dict(registration.declared, clear=True), patch.dict(pools.declared, clear=True):
         yield World()
     for name in registry.functions.keys() - known:
-        del registry.functions[name]
-        celery_app.tasks.pop(name, None)
+        if registry.functions.pop(name).function is not None:
+            celery_app.tasks.pop(name, None)
 
 
 def lease_over() -> Any:
