@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 import logging
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -126,6 +127,8 @@ def scheduler(ctx: click.Context, seconds: float | None) -> None:
     logging.basicConfig(level=settings().log_level, format="%(asctime)s %(levelname)s scheduler: %(message)s")
     app: Any = ctx.obj.app
     app.loader.import_default_modules()
+    # The doorbell's thread would wait five milliseconds for its turn beside a loop that computes.
+    sys.setswitchinterval(0.0005)
     stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -31,7 +31,7 @@ class Context:
         return quick if self.quick else full
 
     def say(self, line: str) -> None:
-        print(f"  {line}", file=sys.stderr, flush=True)
+        print(f"  {line[:200]}", file=sys.stderr, flush=True)
 
     def rounds(self, sides: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
         """All sides in turn, in each round: a noisy neighbour of the machine meets all of them."""

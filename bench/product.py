@@ -25,12 +25,12 @@ from bench.waiting import wait_until
 _CELERY = (sys.executable, "-m", "celery", "--app", "app")
 
 
-def _env(context: Context) -> dict[str, str]:
+def _env(context: Context, modules: str = "bench.tasks") -> dict[str, str]:
     return {
         **os.environ,
         "TIDEMILL_DATABASE_URL": context.servers.database_url,
         "TIDEMILL_BROKER_URL": context.servers.broker_url,
-        "TIDEMILL_MODULES": "bench.tasks",
+        "TIDEMILL_MODULES": modules,
         "TIDEMILL_HOME": str(HOME),
         "BENCH_STAMPS_URL": context.servers.peers_broker_url,
     }
@@ -72,10 +72,10 @@ def _run(context: Context, module: str, what: str, timeout: float, arguments: di
 
 
 @contextmanager
-def worker(context: Context, task: str = "noop") -> Iterator[Service]:
+def worker(context: Context, task: str = "noop", modules: str = "bench.tasks") -> Iterator[Service]:
     """A worker and a scheduler that are up and have done a few jobs of the task."""
     migrate(context)
-    env = _env(context)
+    env = _env(context, modules)
     scheduler_argv = [*_CELERY, "scheduler"]
     with (
         context.children.running("tidemill-scheduler", scheduler_argv, env, REPO) as scheduler,
@@ -107,6 +107,16 @@ def lone(context: Context, *, samples: int, warm: int, pause: tuple[float, float
     with worker(context):
         taken = produce(context, "lone", samples=samples, warm=warm, pause=pause)
         return taken["waited"], taken["after"]
+
+
+def lone_change(context: Context, *, samples: int, warm: int, pause: tuple[float, float]) -> list[float]:
+    """Milliseconds from just before COMMIT of a change to the first line of the task that it starts."""
+    with worker(context, modules="bench.tasks,bench.reactive"):
+        taken: list[float] = _run(context, "reactive", "lone", 300, {"samples": samples, "warm": warm, "pause": pause})[
+            "waited"
+        ]
+    warehouse(context, "empty")
+    return taken
 
 
 def empty_the_queue(context: Context) -> None:

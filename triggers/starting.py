@@ -13,21 +13,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
-from sqlalchemy.engine import Row
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
 from app import faults
-from app.doorbell import GENERIC
-from app.jobs.enqueue import ring_after_commit
 from triggers import values
-from triggers.definition import queue_of
-from triggers.model import LIVE, TASK, CtlSeen, Evaluation, ReactiveTask, RunId, TaskRun
+from triggers.launching import Decision, launch
+from triggers.model import LIVE, TASK, CtlSeen, ReactiveTask, RunId, TaskRun
 from triggers.trigger import Trigger, from_json
 from triggers.values import Values
 
@@ -49,13 +45,6 @@ class Started:
     decided: frozenset[str] = frozenset()
     unreadable: int = 0
     left: int = 0
-
-
-@dataclass(frozen=True)
-class _Decision:
-    task: Row[Any]
-    trigger: Trigger
-    fired: bool
 
 
 def enabled(now: Any) -> sa.ColumnElement[bool]:
@@ -83,18 +72,16 @@ def start_ready(session: Session, names: Sequence[str], cause: str = "polling", 
     baselined = baseline(session, found, firsts)
     decided = []
     for row in locked:
-        held = row.quarantined_at is not None and same_input(row.quarantine_values, found, row.name, triggers[row.name])
-        if not held:
-            decided.append(_Decision(row, triggers[row.name], found.check(row.name, triggers[row.name]).fired))
+        name, trigger = row.name, triggers[row.name]
+        if row.quarantined_at is None or not same_input(row.quarantine_values, found, name, trigger):
+            decided.append(Decision(row, found.check(name, trigger).fired, found.snapshot(name, trigger)))
     _release(session, [each.task.name for each in decided if each.task.quarantined_at is not None])
-    fired = [each.task for each in decided if each.fired]
-    runs = _insert_runs(session, fired[:most])
-    changed = [each for each in decided if each.task.name in runs or (each.task.fired and not each.fired)]
-    _store(session, found, changed, runs, cause)
+    fired = [each for each in decided if each.fired]
+    over = [each for each in decided if each.task.fired and not each.fired]
+    runs = launch(session, [*fired[:most], *over], found.now, cause)
     faults.reach("start.before_commit")
     looked_at = frozenset(row.name for row in asked)
-    lapsed, left = sum(not each.fired for each in changed), len(fired) - len(fired[:most])
-    return Started(runs, lapsed, baselined, looked_at, unreadable, left)
+    return Started(runs, len(over), baselined, looked_at, unreadable, len(fired) - len(fired[:most]))
 
 
 def readable(task: str, stored: Any) -> Trigger | None:
@@ -148,58 +135,3 @@ def _release(session: Session, names: list[str]) -> None:
             .where(ReactiveTask.name == sa.any_(sa.cast(names, ARRAY(sa.Text))))
             .values(quarantined_at=None, quarantine_reason=None, quarantine_values=None, failures=0)
         )
-
-
-def _insert_runs(session: Session, tasks: Sequence[Row[Any]]) -> dict[str, RunId]:
-    if not tasks:
-        return {}
-    columns: dict[str, tuple[Any, list[Any]]] = {
-        "task": (sa.Text(), [row.name for row in tasks]),
-        "queue": (sa.Text(), [queue_of(row.pool) for row in tasks]),
-        "priority": (sa.SmallInteger(), [row.priority for row in tasks]),
-        "rank": (sa.SmallInteger(), [-row.priority for row in tasks]),
-        "generation": (sa.BigInteger(), [row.generation for row in tasks]),
-    }
-    source = (
-        sa.func.unnest(*(sa.cast(column, ARRAY(kind)) for kind, column in columns.values()))
-        .table_valued(*columns)
-        .render_derived(name="tasks")
-    )
-    insert = postgresql.insert(TaskRun).from_select(list(columns), sa.select(*source.c))
-    # The lock rules out all who keep to it; an older release need not.
-    insert = insert.on_conflict_do_nothing(index_elements=[TaskRun.task], index_where=LIVE)
-    made = session.execute(insert.returning(TaskRun.id, TaskRun.task, TaskRun.queue)).all()
-    for queue in {row.queue for row in made}:
-        ring_after_commit(session, queue, GENERIC)
-    return {row.task: RunId(row.id) for row in made}
-
-
-def _store(session: Session, found: Values, changed: Sequence[_Decision], runs: dict[str, RunId], cause: str) -> None:
-    if not changed:
-        return
-    names = [each.task.name for each in changed]
-    columns: dict[str, Any] = {
-        "task": sa.cast(names, ARRAY(sa.Text)),
-        "fired": sa.cast([each.fired for each in changed], ARRAY(sa.Boolean)),
-        "run_id": sa.cast([runs.get(name) for name in names], ARRAY(sa.BigInteger)),
-        "values": sa.cast(
-            [found.snapshot(each.task.name, each.trigger) for each in changed], ARRAY(JSONB, dimensions=1)
-        ),
-    }
-    told = sa.func.unnest(*columns.values()).table_valued(*columns).render_derived(name="told")
-    wide = sa.select(*told.c, TASK.c.trigger, sa.literal(found.now), sa.literal(cause)).join(
-        TASK, TASK.c.name == told.c.task
-    )
-    insert = sa.insert(Evaluation).from_select([*columns, "trigger", "at", "cause"], wide)
-    session.execute(insert)
-    fired = sa.cast([each.task.name for each in changed if each.fired], ARRAY(sa.Text))
-    ours = ReactiveTask.name == sa.any_(columns["task"])
-    session.execute(sa.update(ReactiveTask).where(ours).values(fired=ReactiveTask.name == sa.any_(fired)))
-
-
-def store_check(
-    session: Session, task: str, run_id: int, trigger: Trigger, at: datetime, snapshot: Any, *, fired: bool
-) -> None:
-    """The check that counts: that of the worker which took the run."""
-    row = {"task": task, "at": at, "fired": fired, "cause": "claim", "run_id": run_id}
-    session.execute(sa.insert(Evaluation), [row | {"trigger": trigger.to_json(), "values": snapshot}])

@@ -30,12 +30,13 @@ from app.db import autocommit, transaction
 from app.errors import BadRequest, ClaimLost, DatabaseError
 from app.jobs.endings import Failure
 from app.jobs.model import Outcome
-from triggers import endings, values
+from triggers import endings, launching, values
 from triggers.definition import Definition
+from triggers.launching import Check
 from triggers.model import RUN, TASK, ReactiveTask, RunKind, TaskRun
 from triggers.registration import declared
 from triggers.run import Run
-from triggers.starting import start_ready, store_check
+from triggers.starting import start_ready
 
 log = logging.getLogger(__name__)
 
@@ -117,16 +118,14 @@ class OneRun:
             snapshot = found.snapshot(self.task, definition.trigger)
             verdict = found.check(self.task, definition.trigger)
             drop = self._no_reason(task, definition, fired=verdict.fired)
-            if drop is None:
-                mine = sa.and_(RUN.c.id == self.id, RUN.c.pass_key == self.pass_key)
-                begun = {"checked": snapshot, "seen_epoch": task.seen_epoch if task else None}
-                started = sa.func.coalesce(RUN.c.started_at, sa.func.clock_timestamp())
-                begin = sa.update(RUN).where(mine).values(**begun, started_at=started).returning(RUN.c.id)
-                if session.execute(begin).first() is None:
-                    log.warning("lost the claim on run %s of %s before it began", self.id, self.task)
-                    return None
+            check = Check(definition.trigger.to_json(), found.now, verdict.fired, snapshot)
+            if drop is not None:
+                launching.store(session, self.task, self.id, check)
+            elif launching.begin(session, self.row, task.seen_epoch if task else None, check):
                 self._begin(session, definition)
-            store_check(session, self.task, self.id, definition.trigger, found.now, snapshot, fired=verdict.fired)
+            else:
+                log.warning("lost the claim on run %s of %s before it began", self.id, self.task)
+                return None
         faults.reach("run.checked")
         if drop is not None:
             self._drop(definition, task, drop)

@@ -64,6 +64,8 @@ class Memory:
 
     #: The tasks that say what they deliver.
     producing: set[str] = field(default_factory=set)
+    #: Slots are kept, or were when this was read.
+    holding: bool = True
 
     def __post_init__(self) -> None:
         self.index = Index(self.now)
@@ -98,8 +100,12 @@ class Memory:
 
     def load(self, session: Session, names: Collection[str] | None = None) -> None:
         """All tasks, or those named again; those that are gone are forgotten."""
+        if names is not None and not names:
+            return
         known = set()
-        rows = session.execute(_tasks(names), execution_options={"yield_per": PAGE})
+        # A cursor of the server costs two more round trips, and is for all of them.
+        stream = {"yield_per": PAGE} if names is None else {}
+        rows = session.execute(_tasks(names), execution_options=stream)
         for name, of_task in groupby(rows, attrgetter("name")):
             known.add(name)
             first = next(of_task)
@@ -110,7 +116,7 @@ class Memory:
                 self._forget(name)
             # Whatever has happened to them, it may be time for them to start.
             self.pending |= known
-        for entity, parameter, value in session.execute(_values(names), execution_options={"yield_per": PAGE}):
+        for entity, parameter, value in session.execute(_values(names), execution_options=stream):
             self.index.set_current((entity, parameter), value)
 
     def _put(self, row: Any, seen: dict[Parameter, Instant]) -> None:

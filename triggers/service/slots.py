@@ -28,7 +28,10 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def renew(session: Session, memory: Memory) -> Plan | None:
     """Keeps slots as things are now; what was kept and is not needed any more is free again."""
+    if not memory.holding and not memory.producing:
+        return None
     holds = list(session.execute(sa.select(ReactiveHold)).scalars())
+    memory.holding = bool(holds)
     if not holds and not memory.producing:
         return None
     pools = _pools(session)
@@ -36,6 +39,7 @@ def renew(session: Session, memory: Memory) -> Plan | None:
         return None
     live: dict[str, Any] = {row.task: row for row in session.execute(_LIVE_RUNS)}
     facts = _facts(memory, live)
+    memory.holding = True
     known = [Hold(each.task, each.run_id, to_instant(each.since)) for each in holds]
     made = plan(memory.now, facts, pools.values(), known)
     _write_queues(session, made)
