@@ -13,10 +13,12 @@ from sqlalchemy.orm import Session
 from app import db
 from app.celery import app as celery_app
 from app.errors import Unsupported
+from app.jobs.model import Outcome
 from tests.conftest import child_environment
 from tests.kit import warehouse as w
 from tests.kit.process import Processes
 from tests.kit.waiting import never_within, wait_until
+from tidemill import enqueue, wait
 from triggers import operate, polling
 
 SECONDS = 30
@@ -174,6 +176,9 @@ def test_celery_tasks_become_reactive(env: dict[str, str], processes: Processes,
     assert [w.of_task(session, task).failures for task in tasks] == [0] * 4
     begun = sa.text("SELECT max(begun_at) - min(begun_at) FROM public.execution WHERE task = 'later'")
     assert session.execute(begun).scalar_one().total_seconds() > 0.9, "not before the time that it said"
+    # It is a Celery task still, which may be a job too.
+    assert wait(enqueue(w.knows_nothing.s()), SECONDS).outcome is Outcome.DONE
+    assert w.calls(session, "knows_nothing") == 2
 
 
 @pytest.mark.parametrize("task", ["limited", "short", "shorter"])
