@@ -126,6 +126,11 @@ class Owned(Ticketed):
     def apply_async(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002
         raise self._refusal()
 
+    @property
+    def queue(self) -> str:
+        """What `enqueue` asks for first, whatever made the signature."""
+        raise self._refusal()
+
     def _refusal(self) -> Unsupported:
         return Unsupported(
             f"{self.name} is started by its trigger, and cannot be sent or enqueued: "

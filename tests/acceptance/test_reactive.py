@@ -10,15 +10,16 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
-from app import db
+from app import db, registration
 from app.celery import app as celery_app
-from app.errors import Unsupported
+from app.errors import BadRequest, Unsupported
 from app.jobs.model import Outcome
 from tests.conftest import child_environment
+from tests.kit import tasks
 from tests.kit import warehouse as w
 from tests.kit.process import Processes
 from tests.kit.waiting import never_within, wait_until
-from tidemill import enqueue, wait
+from tidemill import enqueue, enqueue_many, wait
 from triggers import operate, polling
 
 SECONDS = 30
@@ -165,15 +166,15 @@ def test_celery_tasks_become_reactive(env: dict[str, str], processes: Processes,
     """With and without `bind`; `self.retry` and `autoretry_for` mean what they always do."""
     processes.celery_worker(env, concurrency=4)
     processes.scheduler(env)
-    tasks = ("knows_nothing", "bound", "flaky", "later")
-    for task in tasks:
+    names = ("knows_nothing", "bound", "flaky", "later")
+    for task in names:
         w.load(task, 1)
-    for task in tasks:
+    for task in names:
         wait_until(lambda task=task: w.states(session, task) == ["done"], SECONDS, task)  # type: ignore[misc]
     assert w.calls(session, "knows_nothing") == 1
     assert w.steps(session, "bound") == w.steps(session, "flaky") == [(None, 1)] * 3
-    assert [w.last_seen(session, task) for task in tasks] == [w.at(1)] * 4
-    assert [w.of_task(session, task).failures for task in tasks] == [0] * 4
+    assert [w.last_seen(session, task) for task in names] == [w.at(1)] * 4
+    assert [w.of_task(session, task).failures for task in names] == [0] * 4
     begun = sa.text("SELECT max(begun_at) - min(begun_at) FROM public.execution WHERE task = 'later'")
     assert session.execute(begun).scalar_one().total_seconds() > 0.9, "not before the time that it said"
     # It is a Celery task still, which may be a job too.
@@ -294,3 +295,24 @@ def test_a_reactive_function_is_not_sent_and_not_enqueued(
     w.load("plain", 1)
     _started_by_hand(session, "plain")
     _comes_to(session, "plain", [(None, 1)])
+
+
+def test_no_job_goes_into_the_queue_of_a_pool(session: Session) -> None:
+    """In Python and in SQL; and a reactive function is no job under its bare name either."""
+    for put in (
+        lambda: enqueue(tasks.record.s(1), queue="reactive.default"),
+        lambda: enqueue(tasks.record.s(1).set(queue="reactive.default")),
+        lambda: enqueue_many([tasks.record.s(1)], queue="reactive.default"),
+    ):
+        with pytest.raises(BadRequest, match=r"'reactive\.default': jobs cannot go to queues whose name begins with"):
+            put()
+    name = w.full_name("plain")
+    with pytest.raises(Unsupported, match=f"{name} is started by its trigger, and cannot be sent or enqueued"):
+        enqueue(celery_app.signature(name))
+    registration.write(celery_app)
+    sql = "SELECT tidemill.enqueue('tests.kit.tasks.record', queue => 'reactive.default')"
+    for statement, said in {sql: "reactive", f"SELECT tidemill.enqueue('{name}')": f"no task named '{name}'"}.items():
+        with pytest.raises(sa.exc.DBAPIError, match=said):
+            session.execute(sa.text(statement))
+        session.rollback()
+    assert session.execute(sa.text("SELECT count(*) FROM tidemill.job")).scalar_one() == 0
