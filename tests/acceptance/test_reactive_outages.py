@@ -13,7 +13,7 @@ from tests.kit import warehouse as w
 from tests.kit.database import make_durable
 from tests.kit.process import Process, Processes
 from tests.kit.waiting import never_within, wait_until
-from triggers import operate
+from triggers import operate, polling
 
 SECONDS = 40
 
@@ -135,6 +135,23 @@ def test_a_late_worker_changes_nothing(env: dict[str, str], processes: Processes
     frozen.wait_for("lost the claim on")
     assert w.states(session, "silent") == before == ["done"]
     assert w.last_seen(session, "silent") == w.at(2)
+
+
+def test_work_in_the_transaction_of_a_run_is_not_saved_late(
+    env: dict[str, str], processes: Processes, session: Session
+) -> None:
+    """T11: `run.transaction()` commits only under a claim that holds; so nothing is done twice."""
+    worker = processes.celery_worker(env, concurrency=1)
+    w.load("stolen", 1)
+    wait_until(lambda: w.registered(session, "stolen"), SECONDS)
+    assert polling.run_once().started == 1
+    worker.wait_for("is not ours any more")
+    assert w.calls(session, "stolen") == 0
+    assert w.last_seen(session, "stolen") is None
+    processes.scheduler(env)
+    _comes_to(session, "stolen", 1)
+    assert w.steps(session, "stolen") == [(None, 1)]
+    assert w.states(session, "stolen") == ["done"]
 
 
 def test_a_broker_that_comes_back_empty(

@@ -134,6 +134,17 @@ def silent(run: Run) -> None:
     pause(1.5)
 
 
+@reactive(new_data("stolen"), max_failures=1000, backoff="100ms")
+def stolen(run: Run) -> None:
+    """Another claim takes the run while it works for the first time."""
+    if run.attempt == 1:
+        with transaction() as session:
+            steal = sa.text("UPDATE tidemill.run SET pass_key = gen_random_uuid() WHERE id = :id")
+            session.execute(steal, {"id": run.id})
+    with run.transaction() as session:
+        _note(session, "stolen", run, over=True)
+
+
 @reactive(new_data("poison"), max_failures=3, backoff="100ms")
 def poison(run: Run) -> None:
     """Kills its process every time."""
