@@ -130,11 +130,12 @@ def test_celery_knows_the_function_under_its_own_name(
     env: dict[str, str], processes: Processes, session: Session
 ) -> None:
     worker = processes.celery_worker(env, name="known")
-    asked = processes.celery(env, "inspect", "registered", "--timeout=5", name="inspect")
-    assert asked.wait() == 0
+    node = re.findall(r"(known@\S+) ready", worker.log)[0]
+    inspect = ("--timeout=10", f"--destination={node}")
+    asked = processes.celery(env, "inspect", "registered", *inspect, name="inspect")
+    queues = processes.celery(env, "inspect", "active_queues", *inspect, name="queues")
+    assert asked.wait() == queues.wait() == 0
     assert "tests.kit.warehouse.plain" in asked.log
-    queues = processes.celery(env, "inspect", "active_queues", "--timeout=5", name="queues")
-    assert queues.wait() == 0
     assert set(re.findall(r"'name': '(reactive\.\w+)', 'exchange'", queues.log)) == {
         "reactive.default",
         "reactive.apart",
