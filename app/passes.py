@@ -15,6 +15,7 @@ from app.settings import settings
 from recovery import jobs as lost_jobs
 from recovery import runs as lost_runs
 from triggers import polling, pools
+from triggers import retention as reactive_retention
 from triggers.definition import PREFIX
 from triggers.sync import synchronize
 from triggers.work import RunServer
@@ -42,6 +43,7 @@ registry.add_pass("ageing", pools.age, AGEING_EVERY)
 registry.add_server(PREFIX, RunServer)
 registry.declarations.append(lambda: synchronize().told())
 registry.add_pass("retention", retention.run_once, timedelta(minutes=1))
+registry.add_pass("reactive_retention", reactive_retention.run_once, timedelta(minutes=1))
 registry.add_pass("workers", forget_workers, timedelta(hours=1))
 
 

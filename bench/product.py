@@ -58,8 +58,16 @@ def migrate(context: Context) -> None:
 
 
 def produce(context: Context, what: str, *, timeout: float = 300, **arguments: object) -> dict[str, Any]:
-    argv = [sys.executable, "-m", "bench.producer", what, json.dumps(arguments)]
-    output = context.children.run(f"produce-{what}", argv, _env(context), REPO, timeout=timeout)
+    return _run(context, "producer", what, timeout, arguments)
+
+
+def warehouse(context: Context, what: str, *, timeout: float = 600, **arguments: object) -> dict[str, Any]:
+    return _run(context, "warehouse", what, timeout, arguments)
+
+
+def _run(context: Context, module: str, what: str, timeout: float, arguments: dict[str, object]) -> dict[str, Any]:
+    argv = [sys.executable, "-m", f"bench.{module}", what, json.dumps(arguments)]
+    output = context.children.run(f"{module}-{what}", argv, _env(context), REPO, timeout=timeout)
     return json.loads(output.splitlines()[-1])
 
 
