@@ -13,7 +13,7 @@ from app.jobs.enqueue import JOBS, attempts_of, queue_of
 from app.jobs.known import Known
 from app.passes import CONTROL
 from app.registry import Function, registry
-from app.tasks import Ticketed
+from app.tasks import Owned, Ticketed
 
 log = logging.getLogger(__name__)
 _OWN = ("celery.", "tidemill.")
@@ -32,7 +32,7 @@ def become_task(app: Celery[Any], each: Function) -> None:
     if getattr(app, "finalized", False):
         # A module that is imported anew; Celery would keep the old function.
         app.tasks.pop(each.name, None)
-    options: dict[str, Any] = {"name": each.name, "queue": each.queue, "time_limit": each.time_limit}
+    options: dict[str, Any] = {"name": each.name, "time_limit": each.time_limit, "base": Owned}
     app.task(**options)(each.function)
 
 

@@ -19,7 +19,7 @@ from billiard.einfo import ExceptionInfo
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery import Celery, Task, states
 from celery.app.trace import build_tracer
-from celery.exceptions import MaxRetriesExceededError, Retry
+from celery.exceptions import Ignore, MaxRetriesExceededError, Retry
 from sqlalchemy.engine import Row
 
 from app import doorbell, faults
@@ -82,7 +82,9 @@ class Ticketed(Task):  # type: ignore[type-arg]
             raise exc or Unsupported(f"{self.name}: a batch is tried again call by call: raise what went wrong")
         if getattr(self.request, _OWN, False):
             delay: Any = self.default_retry_delay if countdown is None else countdown
-            again: Any = Retry(exc=exc, when=eta or delay)
+            if eta is not None:
+                delay = max(0.0, _until(eta))
+            again: Any = Retry(exc=exc, when=delay)
             if throw:
                 raise again
             return again
@@ -104,6 +106,36 @@ class Ticketed(Task):  # type: ignore[type-arg]
         if throw:
             raise again
         return again
+
+
+class Owned(Ticketed):
+    """Made of a function of a domain: the domain's rows start it, and no message or job."""
+
+    abstract = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        request = self.request
+        if request.called_directly or getattr(request, _OWN, False) or getattr(request, doorbell.TICKET, None):
+            return super().__call__(*args, **kwargs)
+        log.error("a message was dropped: %s", self._refusal())
+        raise Ignore
+
+    def signature(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002
+        raise self._refusal()
+
+    def apply_async(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002
+        raise self._refusal()
+
+    @property
+    def queue(self) -> str:
+        """What `enqueue` asks for first, whatever made the signature."""
+        raise self._refusal()
+
+    def _refusal(self) -> Unsupported:
+        return Unsupported(
+            f"{self.name} is started by its trigger, and cannot be sent or enqueued: "
+            f"start it by hand with 'tidemill reactive run {self.name}'"
+        )
 
 
 def _changed(task: str, args: Any, kwargs: Any) -> dict[str, Any]:
@@ -173,7 +205,9 @@ class CeleryCalls:
 
     def call_function(self, work: Called, name: str, args: Sequence[Any]) -> Failure | None:
         """For a domain: its work under the name of the user's function."""
-        outcome, _ = self._call(work, name, list(args), {}, {_OWN: True}, work.attempt)
+        # A run and a job may have the same number.
+        known = {"id": work.idempotency_key, "root_id": work.idempotency_key, _OWN: True}
+        outcome, _ = self._call(work, name, list(args), {}, known, work.attempt)
         return outcome
 
     def _call(
@@ -184,7 +218,8 @@ class CeleryCalls:
             log.error("no task named %s is registered here: job %s waits for a worker that knows it", name, job.id)
             text = f"no task named {name} is registered on {self.hostname}"
             return Failure(text, again=UNKNOWN_TASK_DELAY, outcome=None, uncharged=True), None
-        limits = _Limits(task)
+        own = registry.functions.get(name) if _OWN in more else None
+        limits = _Limits(task, own.time_limit if own else None)
         job.restart_limits = limits.start
         limits.start()
         token = remaining_time.set(limits.remaining) if limits.hard else None
@@ -239,12 +274,12 @@ class CeleryCalls:
 
 
 class _Limits:
-    """Celery's soft and hard limit of a task, for one call of it."""
+    """Celery's soft and hard limit of a task, for one call of it; `hard`: what its domain says instead."""
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: Any, hard: float | None = None) -> None:
         conf = task.app.conf
         self.soft = task.soft_time_limit or conf.task_soft_time_limit
-        self.hard = task.time_limit or conf.task_time_limit
+        self.hard = hard or task.time_limit or conf.task_time_limit
         self._end = 0.0
 
     def start(self) -> None:
@@ -284,8 +319,7 @@ def _outcome(job: Called, info: Any, returned: Any) -> tuple[Failure | None, Any
         changes = dict(getattr(error, "changes", {}))
         again = timedelta(0)
         if isinstance(error.when, datetime):
-            # Celery reads a time without a zone in the zone of the application, which is UTC here.
-            changes["not_before"] = error.when if error.when.tzinfo else error.when.replace(tzinfo=UTC)
+            changes["not_before"] = _aware(error.when)
         else:
             again = timedelta(seconds=max(0.0, float(error.when or 0)))
         cause = error.exc if error.exc is not None else error
@@ -296,6 +330,15 @@ def _outcome(job: Called, info: Any, returned: Any) -> tuple[Failure | None, Any
         # Like a lost worker. It counts: a task may be what ends the connection, every time.
         return Failure(_told(error), again=AWAY_DELAY * 2 ** min(job.attempt, 6), outcome=Outcome.RETRIED), None
     return Failure(_told(error), _trace(returned)), None
+
+
+def _aware(moment: datetime) -> datetime:
+    """Celery reads a time without a zone in the zone of the application, which is UTC here."""
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _until(moment: datetime) -> float:
+    return (_aware(moment) - datetime.now(UTC)).total_seconds()
 
 
 def _arguments(row: Row[Any]) -> tuple[Any, Any]:

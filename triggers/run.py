@@ -34,8 +34,8 @@ class Run:
         produces: Sequence[Parameter] | None = None,
     ) -> None:
         self.id, self.task, self.attempt, self.queue, self.manual = id, task, attempt, queue, manual
-        #: For Celery's side of the call.
-        self.max_attempts = 2**15
+        #: For Celery's side of the call: whether and when it is tried again is decided here.
+        self.max_attempts = 0
         self.restart_limits: Any = None
         self.windows = dict(windows)
         self.outputs: dict[Parameter, datetime] = {}
