@@ -26,46 +26,46 @@ _MANY = 32
 class Source:
     """A parameter, or the time: its value, the groups that measure it, and those that are measured from it."""
 
-    __slots__ = ("behind", "parameter", "reached", "timers", "value")
+    __slots__ = ("first", "more", "parameter", "timers", "value")
 
     def __init__(self, parameter: Parameter, value: Instant | None = None) -> None:
         self.parameter = parameter
         self.value = value
-        #: Measured from nothing: what rests on last seen. Most sources have no other group.
-        self.reached: Group | None = None
-        self.behind: dict[Rest, Group] | None = None
+        #: Most sources have one group: a dictionary for each would be a third of the memory.
+        self.first: Group | None = None
+        self.more: dict[Rest, Group] | None = None
         self.timers: Timers[Group] | None = None
 
     def group(self, rest: Rest) -> Group | None:
-        if rest[0] is None:
-            return self.reached
-        return self.behind.get(rest) if self.behind else None
+        if self.first is not None and self.first.rest == rest:
+            return self.first
+        return self.more.get(rest) if self.more else None
 
-    def attach(self, rest: Rest, group: Group) -> None:
-        if group.base is None:
-            self.reached = group
-            return
-        if self.behind is None:
-            self.behind = {}
-        self.behind[rest] = group
-        if group.base.timers is None:
-            group.base.timers = Timers()
-        group.base.timers.add(group)
+    def attach(self, group: Group) -> None:
+        if self.first is None:
+            self.first = group
+        else:
+            if self.more is None:
+                self.more = {}
+            self.more[group.rest] = group
+        if group.base is not None:
+            if group.base.timers is None:
+                group.base.timers = Timers()
+            group.base.timers.add(group)
 
     def detach(self, group: Group) -> None:
-        if group.base is None:
-            self.reached = None
-            return
-        if self.behind is not None:
-            del self.behind[group.rest]
-        if group.base.timers is not None:
+        if self.first is group:
+            self.first = None
+        elif self.more is not None:
+            del self.more[group.rest]
+        if group.base is not None and group.base.timers is not None:
             group.base.timers.discard(group)
 
     def measured(self) -> Iterator[Group]:
-        if self.reached is not None:
-            yield self.reached
-        if self.behind is not None:
-            yield from self.behind.values()
+        if self.first is not None:
+            yield self.first
+        if self.more is not None:
+            yield from self.more.values()
 
     def named(self) -> Iterator[Group]:
         """All that it has to do with."""
@@ -75,7 +75,7 @@ class Source:
 
     @property
     def idle(self) -> bool:
-        return not (self.reached or self.behind or (self.timers and self.timers.groups))
+        return not (self.first or self.more or (self.timers and self.timers.groups))
 
 
 class Group:

@@ -219,7 +219,7 @@ class Index:
         if group is None:
             base, scale = rest
             group = Group(own, None if base is None else self._source(base), scale)
-            own.attach(rest, group)
+            own.attach(group)
         return group
 
     def _source(self, parameter: Parameter) -> Source:

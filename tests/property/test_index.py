@@ -1,0 +1,160 @@
+"""The index against `check` of every trigger, after every step of random histories (T18)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from tests.property.test_triggers import triggers
+from triggers.index import Index
+from triggers.instants import Instant, to_datetime, to_instant
+from triggers.trigger import Trigger
+from triggers.verdict import Parameter
+
+#: Near to each other and to the borders of chunks, so that leaves flip often, and exactly at their thresholds.
+STARTS = [
+    datetime(2021, 1, 1, tzinfo=UTC),
+    datetime(2021, 3, 28, 1, tzinfo=UTC),
+    datetime(2021, 4, 25, 3, 27, 33, tzinfo=UTC),
+    datetime(2021, 10, 30, 23, 30, tzinfo=UTC),
+]
+steps = st.builds(
+    lambda unit, count: unit * count,
+    st.sampled_from([timedelta(microseconds=1), timedelta(minutes=30), timedelta(hours=1), timedelta(days=1)]),
+    st.integers(-40, 40),
+)
+moments = st.builds(lambda start, step: start + step, st.sampled_from(STARTS), steps)
+tasks = st.sampled_from(["one", "two", "three", "four"])
+pairs = st.tuples(st.sampled_from("ab"), st.sampled_from("pq"))
+seens = st.dictionaries(pairs, moments)
+
+
+class Machine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = STARTS[2]
+        self.index = Index(to_instant(self.now))
+        self.triggers: dict[str, Trigger] = {}
+        self.last_seen: dict[str, dict[Parameter, datetime]] = {}
+        self.values: dict[Parameter, datetime] = {}
+        #: As of the last call of `flipped`.
+        self.told: dict[str, bool] = {}
+
+    @rule(name=tasks, trigger=triggers, seen=seens)
+    def put(self, name: str, trigger: Trigger, seen: dict[Parameter, datetime]) -> None:
+        before = self.named()
+        new = self.index.put(name, trigger, instants(seen))
+        assert new == set(trigger.parameters) - before
+        self.triggers[name], self.last_seen[name] = trigger, seen
+        for parameter in new:
+            self.index.set_current(parameter, instant(self.values.get(parameter)))
+
+    @rule(name=tasks, trigger=triggers)
+    def edit(self, name: str, trigger: Trigger) -> None:
+        # T13: what was seen is kept by parameter.
+        self.put(name, trigger, self.last_seen.get(name, {}))
+
+    @rule(name=tasks)
+    def drop(self, name: str) -> None:
+        self.index.drop(name)
+        self.triggers.pop(name, None)
+
+    @rule(name=tasks, seen=seens)
+    def see(self, name: str, seen: dict[Parameter, datetime]) -> None:
+        if name in self.triggers:
+            self.index.seen(name, instants(seen))
+            self.last_seen[name] = seen
+
+    @rule(name=tasks)
+    def ran(self, name: str) -> None:
+        # T11
+        if name in self.triggers:
+            mine = self.triggers[name].parameters
+            self.see(name, {each: value for each, value in self.values.items() if each in mine})
+
+    @rule(parameter=pairs, value=st.none() | moments)
+    def set_current(self, parameter: Parameter, value: datetime | None) -> None:
+        self.would_fire_what_fires(parameter, value)
+        self.index.set_current(parameter, instant(value))
+        if value is None:
+            self.values.pop(parameter, None)
+        else:
+            self.values[parameter] = value
+
+    @rule(parameter=pairs, step=steps)
+    def move(self, parameter: Parameter, step: timedelta) -> None:
+        self.set_current(parameter, self.values.get(parameter, self.now) + step)
+
+    @rule(now=moments)
+    def set_now(self, now: datetime) -> None:
+        self.now = now
+        self.index.set_now(to_instant(now))
+
+    @rule(step=steps)
+    def tick(self, step: timedelta) -> None:
+        self.set_now(self.now + step)
+
+    @rule()
+    def to_the_timer(self) -> None:
+        timer = self.index.next_timer()
+        if timer is None:
+            assert self.truths(self.now + timedelta(days=20_000)) == self.truths(self.now)
+            return
+        before = self.truths(self.now)
+        assert timer > to_instant(self.now)
+        assert self.truths(to_datetime(timer - 1)) == before
+        self.set_now(to_datetime(timer))
+
+    @rule()
+    def flipped(self) -> None:
+        now = self.truths(self.now)
+        assert self.index.flipped() == {name for name, fires in now.items() if fires != self.told.get(name, False)}
+        assert self.index.flipped() == set()
+        self.told = now
+
+    @invariant()
+    def it_says_what_check_says(self) -> None:
+        index = self.index
+        assert {name: index.truth(name) for name in self.triggers} == self.truths(self.now)
+        assert len(index) == len(self.triggers)
+        assert {name for name in ("one", "two", "three", "four") if name in index} == self.triggers.keys()
+        for parameter in [("a", "p"), ("a", "q"), ("b", "p"), ("b", "q")]:
+            names = {name for name, trigger in self.triggers.items() if parameter in trigger.parameters}
+            assert index.watchers(parameter) == names
+            assert index.current(parameter) == (instant(self.values.get(parameter)) if names else None)
+
+    @invariant()
+    def what_is_lacking_is_what_false_leaves_compare(self) -> None:
+        for name, trigger in self.triggers.items():
+            readings = trigger.check(self.now, self.values, self.last_seen[name]).readings
+            false = {each for reading in readings if not reading.fired for each in (reading.parameter, reading.ref)}
+            assert self.index.lacking(name) == false - {None}
+
+    def would_fire_what_fires(self, parameter: Parameter, value: datetime | None) -> None:
+        if value is None:
+            return
+        before, after = self.truths(self.now), self.truths(self.now, {parameter: value})
+        found = self.index.would_fire(parameter, to_instant(value))
+        assert found == {name for name in before if after[name] and not before[name]}
+
+    def truths(self, now: datetime, moved: dict[Parameter, datetime] | None = None) -> dict[str, bool]:
+        values = self.values | (moved or {})
+        return {name: each.check(now, values, self.last_seen[name]).fired for name, each in self.triggers.items()}
+
+    def named(self) -> set[Parameter]:
+        return {parameter for trigger in self.triggers.values() for parameter in trigger.parameters}
+
+
+def instant(moment: datetime | None) -> Instant | None:
+    return None if moment is None else to_instant(moment)
+
+
+def instants(values: dict[Parameter, datetime]) -> dict[Parameter, Instant]:
+    return {parameter: to_instant(moment) for parameter, moment in values.items()}
+
+
+def test_the_index_says_what_check_says() -> None:
+    run_state_machine_as_test(Machine, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))
