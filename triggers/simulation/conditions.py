@@ -10,6 +10,9 @@ from triggers.instants import Instant
 from triggers.trigger import Any, Trigger
 from triggers.verdict import Parameter
 
+#: The kinds that time alone can make false.
+TIMED = ("delay", "chunk_delay")
+
 
 class Conditions(Protocol):
     """What a simulation needs of an index of triggers."""
@@ -32,8 +35,7 @@ class _Watched:
         #: One leaf that comes to this decides.
         self.deciding = isinstance(trigger, Any)
         self.leaves = [(leaf.holds, (leaf.entity, leaf.parameter), leaf.ref) for leaf in trigger.leaves]
-        #: Those that time alone can make false.
-        self.lapsing = [leaf for leaf in trigger.leaves if leaf.kind in ("delay", "chunk_delay")]
+        self.lapsing = [leaf for leaf in trigger.leaves if leaf.kind in TIMED]
 
 
 class Checked:

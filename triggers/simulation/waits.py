@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from triggers.holding import Hold, LiveRun, Plan, PoolNow, TaskNow, plan
-from triggers.instants import Instant
+from triggers.instants import END, Instant
+from triggers.simulation.conditions import TIMED
 from triggers.simulation.facts import Task
 from triggers.simulation.lane import Lane, SimRun
 from triggers.verdict import Parameter
 
 _NOTHING: frozenset[Parameter] = frozenset()
+
+
+class _Last(NamedTuple):
+    """A plan, and for how long it stands if nothing related moves."""
+
+    plan: Plan
+    until: Instant
 
 
 class Waits:
@@ -29,32 +38,69 @@ class Waits:
         for task in self._tasks.values():
             for parameter in task.produces:
                 self._producers.setdefault(parameter, []).append(task.name)
+        lowest = min((task.priority for task in self._tasks.values()), default=0)
         #: Those for whom anything could be held: what they wait for is produced here.
         waiting = [
             task
             for task in self._tasks.values()
-            if any(each in self._producers for each in task.trigger.parameters) and self._held_by(task)
+            if task.priority > lowest and any(each in self._producers for each in task.trigger.parameters)
         ]
         self._important = sorted(waiting, key=lambda task: (-task.priority, task.name))
         self._holds: Sequence[Hold] = ()
+        #: Somebody whom a hold would hold back, for each pool.
+        self._lowest = [TaskNow("", name, priority) for name, priority in self._lowest_priorities().items()]
+        self._related = self._behind(self._important)
+        self._moving = {parameter for name in self._related for parameter in self._tasks[name].trigger.parameters}
+        #: Conditions of these turn false as time goes by, and nobody tells.
+        self._timed = any(leaf.kind in TIMED for name in self._related for leaf in self._tasks[name].trigger.leaves)
+        self._last: _Last | None = None
 
-    def _held_by(self, task: Task) -> bool:
-        return task.priority > min(each.priority for each in self._tasks.values())
+    def _lowest_priorities(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for task in self._tasks.values():
+            found[task.pool] = min(task.priority, found.get(task.pool, task.priority))
+        return found
+
+    def _behind(self, tasks: Iterable[Task]) -> set[str]:
+        found: set[str] = set()
+        look = [task.name for task in tasks]
+        while look:
+            name = look.pop()
+            if name not in found:
+                found.add(name)
+                look += [each for one in self._tasks[name].trigger.parameters for each in self._producers.get(one, ())]
+        return found
+
+    def touched(self, task: str) -> None:
+        """Its run, what it has seen, or whether it may start has changed."""
+        if task in self._related:
+            self._last = None
+
+    def moved(self, parameter: Parameter) -> None:
+        if parameter in self._moving:
+            self._last = None
 
     def matter(self, lanes: Iterable[Lane]) -> bool:
         """Whether a plan could change what starts next."""
-        return bool(self._important) and self._floor(lanes) is not None
-
-    def _floor(self, lanes: Iterable[Lane]) -> int | None:
-        """The lowest priority of what could start, if anything is above it."""
-        waiting = [lane.lowest() for lane in lanes if lane.waiting and lane.free and lane.pool.max_parallel is not None]
-        priorities = [run.priority for run in waiting if run is not None]
-        return min(priorities) if priorities and min(priorities) < self._important[0].priority else None
+        if not self._important:
+            return False
+        most = self._important[0].priority
+        waiting = (lane.lowest() for lane in lanes if lane.free and lane.pool.max_parallel is not None)
+        return any(run is not None and run.priority < most for run in waiting)
 
     def plan(self, now: Instant, lanes: Mapping[str, Lane]) -> Plan:
+        last = self._last
+        if last is None or now >= last.until:
+            made = self._plan(now, lanes)
+            ends = [each.until for kept in made.reservations.values() for each in kept]
+            until = now + 1 if self._timed else min(ends, default=END)
+            last = self._last = _Last(made, until)
+        return last.plan
+
+    def _plan(self, now: Instant, lanes: Mapping[str, Lane]) -> Plan:
         found = plan(
             now,
-            self._facts(lanes),
+            self._facts(),
             [PoolNow(name, lane.pool.max_parallel, lane.pool.max_hold) for name, lane in lanes.items()],
             self._holds,
         )
@@ -64,13 +110,9 @@ class Waits:
         self._holds = [hold for hold in known.values() if hold.producer_run in alive]
         return found
 
-    def _facts(self, lanes: Mapping[str, Lane]) -> list[TaskNow]:
-        floor = self._floor(lanes.values())
+    def _facts(self) -> list[TaskNow]:
         facts: dict[str, TaskNow] = {}
-        for lane in lanes.values():
-            if lane.waiting and (run := lane.lowest()) is not None:
-                facts[run.task] = self._fact(run.task)
-        look = [each.name for each in self._important if floor is not None and each.priority > floor]
+        look = [each.name for each in self._important]
         while look:
             name = look.pop()
             if name in facts:
@@ -78,7 +120,7 @@ class Waits:
             fact = facts[name] = self._fact(name)
             if fact.waits:
                 look += [each for parameter in fact.lacking for each in self._producers.get(parameter, ())]
-        return list(facts.values())
+        return [*facts.values(), *self._lowest]
 
     def _fact(self, name: str) -> TaskNow:
         task, run = self._tasks[name], self._live.get(name)

@@ -71,14 +71,16 @@ class World:
         self._conditions: Conditions = Checked() if conditions is None else conditions
         self._states: dict[str, _State] = {}
         self._live: dict[str, SimRun] = {}
+        self._by_id: dict[int, SimRun] = {}
+        self._applied: Plan | None = None
         self._quarantined: set[str] = set()
         self._lanes = self._opened_lanes(warehouse)
         self._events: list[_Event] = []
         self._made, self._events_made = 0, 0
         self._look_at: Instant | None = None
         self._enter(warehouse, since)
-        self._waits = Waits(warehouse.tasks, self._live, self._startable, self._conditions.lacking) if holds else None
         self._now = since
+        self._waits = Waits(warehouse.tasks, self._live, self._startable, self._conditions.lacking) if holds else None
 
     def _opened_lanes(self, warehouse: Warehouse) -> dict[str, Lane]:
         given = {pool.name: pool for pool in warehouse.pools}
@@ -111,7 +113,7 @@ class World:
                 break
             if now < self._now:
                 raise BadRequest(
-                    "the changes are not in the order of time, or begin too early: sort them by the moment at which they came"
+                    "the changes are not in the order of time, or begin too early: sort them by the moment they came"
                 )
             self._now = now
             self._conditions.set_now(now)
@@ -142,6 +144,7 @@ class World:
         if isinstance(subject, str):
             if kind is _Kind.RESTED:
                 self._ended.add(subject)
+                self._touch(subject)
             return
         match kind:
             case _Kind.END:
@@ -150,14 +153,21 @@ class World:
                 self._begin(subject)
             case _Kind.AGAIN:
                 self._lane(subject).push(subject)
+                self._touch(subject.task)
             case _Kind.RESTED | _Kind.LOOK:
                 pass
 
     def _move(self, parameter: Parameter, value: Instant) -> None:
         self._current[parameter] = value
         self._conditions.set_current(parameter, value)
+        if self._waits is not None:
+            self._waits.moved(parameter)
         # Its trigger held before, and holds still: only this tells that there is something new.
         self._ended |= {name for name in self._quarantined if parameter in self._states[name].task.trigger.parameters}
+
+    def _touch(self, task: str) -> None:
+        if self._waits is not None:
+            self._waits.touched(task)
 
     # Triggers
 
@@ -210,7 +220,9 @@ class World:
         self._made += 1
         state.runs += 1
         run = self._live[task.name] = SimRun(self._made, task.name, task.priority, self._now, state.runs)
+        self._by_id[run.id] = run
         self._lane(run).push(run)
+        self._touch(task.name)
 
     def _baseline(self, state: _State) -> None:
         """T12: what is there at first counts as seen."""
@@ -221,6 +233,7 @@ class World:
                 found[name] = current
         if found != state.seen:
             state.seen, state.opened = found, None
+            self._touch(state.task.name)
             self._conditions.seen(state.task.name, found)
 
     def _values(self, task: Task) -> tuple[Instant | None, ...]:
@@ -246,6 +259,7 @@ class World:
                 continue
             run = best[3]
             lane.take(run)
+            self._touch(run.task)
             self._busy += 1
             if wait:
                 self._at(self._now + wait, _Kind.BEGIN, run)
@@ -257,10 +271,11 @@ class World:
         if self._waits is None or not self._waits.matter(lanes):
             return None
         found = self._waits.plan(self._now, self._lanes)
-        if found.inherited:
-            runs = {run.id: run for run in self._live.values()}
+        if found is not self._applied:
+            self._applied = found
             for run_id, priority in found.inherited.items():
-                self._lane(runs[run_id]).inherit(runs[run_id], priority)
+                run = self._by_id[run_id]
+                self._lane(run).inherit(run, priority)
         return found
 
     def _choose(self, lanes: list[Lane], found: Plan | None) -> Lane | None:
@@ -317,12 +332,14 @@ class World:
 
     def _leave(self, run: SimRun) -> None:
         """It is over: its slot is free, and its task is evaluated anew (T16)."""
+        self._touch(run.task)
         self._lane(run).running -= 1
         self._busy -= 1
-        del self._live[run.task]
+        del self._live[run.task], self._by_id[run.id]
         self._ended.add(run.task)
 
     def _end(self, run: SimRun) -> None:
+        self._touch(run.task)
         state = self._states[run.task]
         if run.fails:
             self._failed(run, state)
