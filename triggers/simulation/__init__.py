@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 
 from app.errors import BadRequest
 from triggers.instants import MINUTE, Instant, shown
+from triggers.simulation.comparison import Difference, compare
 from triggers.simulation.conditions import Conditions
 from triggers.simulation.facts import Change, Pool, Task, Warehouse
 from triggers.simulation.lengths import Constant, Lengths, Spread
@@ -26,6 +27,7 @@ from triggers.simulation.world import World
 __all__ = [
     "Change",
     "Constant",
+    "Difference",
     "Launch",
     "Lengths",
     "Missed",
@@ -36,6 +38,7 @@ __all__ = [
     "Task",
     "Warehouse",
     "Window",
+    "compare",
     "simulate",
 ]
 

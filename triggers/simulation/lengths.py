@@ -59,4 +59,4 @@ class Spread:
         drawn = blake2b(f"{self.seed}:{task}:{run}:{attempt}".encode(), digest_size=8).digest()
         low, high = log(self.shortest), log(self.longest)
         place = int.from_bytes(drawn[:4]) / 2**32
-        return int(exp(low + (high - low) * place)), int.from_bytes(drawn[4:]) / 2**32 < self.failing
+        return round(exp(low + (high - low) * place)), int.from_bytes(drawn[4:]) / 2**32 < self.failing

@@ -14,14 +14,14 @@ from typing import TypeAlias
 from app.errors import BadRequest
 from triggers.endings import BACKOFF_MOST
 from triggers.holding import Plan
-from triggers.instants import Instant, span
+from triggers.instants import Instant, shown, span
 from triggers.simulation.conditions import Checked, Conditions
 from triggers.simulation.facts import Change, Pool, Task, Warehouse
 from triggers.simulation.lane import Lane, SimRun
 from triggers.simulation.lengths import Lengths
 from triggers.simulation.outcome import Launch, Missed, Outcome
 from triggers.simulation.waits import Waits
-from triggers.verdict import Parameter
+from triggers.verdict import Parameter, dotted
 
 _BACKOFF_MOST = span(BACKOFF_MOST)
 
@@ -104,17 +104,13 @@ class World:
 
     def run(self, changes: Iterable[Change], until: Instant) -> Iterator[Instant]:
         """Goes on until then, and tells each moment that was worked through."""
-        stream = iter(changes)
+        stream = _ordered(changes, self._now)
         change = next(stream, None)
         self._settle()
         while True:
             now = self._next(change)
             if now is None or now >= until:
                 break
-            if now < self._now:
-                raise BadRequest(
-                    "the changes are not in the order of time, or begin too early: sort them by the moment they came"
-                )
             self._now = now
             self._conditions.set_now(now)
             while change is not None and change.at <= now:
@@ -387,3 +383,15 @@ class World:
             if run.started is not None:
                 self._launched(run, "running")
         self.outcome.quarantined = tuple(sorted(self._quarantined))
+
+
+def _ordered(changes: Iterable[Change], since: Instant) -> Iterator[Change]:
+    last = since
+    for change in changes:
+        if change.at < last:
+            raise BadRequest(
+                f"the change of {dotted(change.parameter)} at {shown(change.at)} comes after {shown(last)}: sort the "
+                "changes by their moments, from the beginning on"
+            )
+        last = change.at
+        yield change
