@@ -17,6 +17,7 @@ from app.cli.doctor import doctor
 from app.cli.job import job
 from app.cli.migrate import migrate
 from app.cli.queue import queue
+from app.cli.simulate import simulate
 from app.cli.status import status
 from app.cli.up import up
 from app.errors import SettingsError, TidemillError
@@ -38,7 +39,7 @@ def tidemill(ctx: click.Context) -> None:
         ctx.color = False
 
 
-for command in (up, migrate, status, doctor, job, queue, ctl):
+for command in (up, migrate, status, doctor, job, queue, ctl, simulate):
     tidemill.add_command(command)
 
 
