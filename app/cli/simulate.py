@@ -118,7 +118,8 @@ def _simulate(asked: Asked) -> Found:
     since = asked.since
     tried = None if asked.module is None else draft.read(asked.module)
     with transaction() as session:
-        until = asked.until or recorded.now(session)
+        now = recorded.now(session)
+        until = asked.until or now
         if until <= since:
             raise click.UsageError(f"--until {until.isoformat()} does not lie after --since {since.isoformat()}.")
         known = recorded.registered(session)

@@ -63,9 +63,12 @@ def _run(name: str, path: Path) -> None:
 def _put_back() -> Iterator[None]:
     kept: list[tuple[dict[str, Any], dict[str, Any]]]
     kept = [(each, dict(each)) for each in (declared, pools.declared, registry.functions)]
+    # What is only tried must not become a Celery task of this process.
+    listeners, registry._listeners = registry._listeners, []
     try:
         yield
     finally:
+        registry._listeners = listeners
         for mapping, before in kept:
             mapping.clear()
             mapping.update(before)

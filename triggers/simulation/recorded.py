@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import ARRAY, distinct_on
 from sqlalchemy.orm import Session
 
 from app.errors import BadRequest
@@ -144,7 +144,7 @@ def _current(session: Session, asked: Any, since: datetime) -> dict[Parameter, I
         sa.select(c.entity, c.parameter, c.previous)
         .join(asked, _same(c, asked))
         .where(c.changed_at >= since)
-        .distinct(c.entity, c.parameter)
+        .ext(distinct_on(c.entity, c.parameter))
         .order_by(c.entity, c.parameter, c.id)
     )
     before = found | {(entity, parameter): value for entity, parameter, value in session.execute(first)}
@@ -160,7 +160,7 @@ def _seen(session: Session, since: datetime) -> dict[str, dict[Parameter, Instan
     first = (
         sa.select(RUN.c.task, RUN.c.checked)
         .where(RUN.c.started_at >= since, RUN.c.checked.is_not(None))
-        .distinct(RUN.c.task)
+        .ext(distinct_on(RUN.c.task))
         .order_by(RUN.c.task, RUN.c.started_at, RUN.c.id)
     )
     for task, checked in session.execute(first):

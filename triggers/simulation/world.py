@@ -106,11 +106,8 @@ class World:
         """Goes on until then, and tells each moment that was worked through."""
         stream = _ordered(changes, self._now)
         change = next(stream, None)
-        self._settle()
-        while True:
-            now = self._next(change)
-            if now is None or now >= until:
-                break
+        now: Instant | None = self._now
+        while now is not None and now < until:
             self._now = now
             self._conditions.set_now(now)
             while change is not None and change.at <= now:
@@ -121,6 +118,7 @@ class World:
             self._settle()
             self.outcome.steps += 1
             yield now
+            now = self._next(change)
         self._finish()
 
     def _next(self, change: Change | None) -> Instant | None:
