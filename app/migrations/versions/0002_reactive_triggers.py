@@ -261,3 +261,4 @@ def upgrade() -> None:
         op.f("job_queue_not_reserved"), "job", "queue !~ '^(reactive|stage|actor)[.]'", schema="tidemill"
     )
     run_sql("0002_ctl.sql")
+    run_sql("0002_enqueue.sql")
