@@ -14,7 +14,7 @@ from tests.kit import reactive as kit
 from tests.kit.plans import Statement, captured, explain
 from tests.kit.reactive import ORDERS, World, day
 from triggers import All, Any, ChunkDelta, Delta, RefDelay, operate, polling
-from triggers.model import TASK
+from triggers.model import TASK, Evaluation
 from triggers.shape import shape
 
 DAILY = ChunkDelta(*ORDERS, "day")
@@ -203,3 +203,5 @@ def test_pages_hold_tasks_whole(world: World, monkeypatch: pytest.MonkeyPatch) -
     report = world.poll()
     assert (report.evaluated, report.hits, report.started) == (5, 5, 5)
     assert len(kit.execute(sa.select(TASK.c.name).where(TASK.c.fired))) == 5
+    stored = kit.execute(sa.select(Evaluation.task, sa.func.jsonb_array_length(Evaluation.values)))
+    assert sorted(tuple(each) for each in stored) == [(f"{kit.MODULE}.t{number}", 4) for number in range(5)]

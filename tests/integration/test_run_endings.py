@@ -170,6 +170,14 @@ def test_a_run_by_hand_fails_once(world: World) -> None:
     assert (kit.states(task), kit.row(task).failures, kit.row(task).quarantined_at) == (["failed"], 0, None)
 
 
+def test_a_run_by_hand_that_ends_well_leaves_the_quarantine_to_the_trigger(world: World) -> None:
+    # T22: only regular runs count
+    task = _quarantined(world)
+    operate.start(task)
+    assert world.serve() == 1
+    assert (kit.states(task), kit.row(task).failures, world.poll().started) == (["failed", "done"], 1, 0)
+
+
 def test_what_is_handed_back_is_no_failure(world: World) -> None:
     task = world.task("a", DAILY)
     kit.advance(day(1))

@@ -170,6 +170,21 @@ def test_a_transaction_that_raises_saves_nothing_and_may_be_tried_again(world: W
     assert (kit.states(task), ctl.get("by.hand", "at")) == (["done"], day(8))
 
 
+def test_a_transaction_whose_outputs_move_back_saves_nothing_and_fails_the_run(world: World) -> None:
+    def body(run: Run) -> None:
+        run.advance(MART[0], built_to=day(-5))
+        with run.transaction() as session:
+            ctl.advance("by.hand", at=day(7), session=session)
+
+    kit.advance(day(0), MART)
+    task = world.task("a", DAILY, body)
+    kit.advance(day(1))
+    assert world.step() == 1
+    assert (kit.states(task), kit.row(task).failures, kit.seen(task)) == (["waiting"], 1, {})
+    assert ctl.get("by.hand", "at") is None
+    assert "MovesBack" in kit.runs(task)[0].error
+
+
 def test_a_transaction_under_a_lost_claim_saves_nothing(world: World) -> None:
     def body(run: Run) -> None:
         kit.execute(sa.update(RUN).values(pass_key=sa.func.gen_random_uuid()))

@@ -8,17 +8,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.orm import Session
 
 from app import db
 from app.db import transaction
 from app.errors import BadRequest
+from recovery import invariants
 from recovery import runs as lost_runs
 from tests.kit import reactive as kit
 from tests.kit.faults import crash_at
 from tests.kit.reactive import ORDERS, World, day
 from triggers import ChunkDelta, ctl, endings, operate, pools
+from triggers.model import TASK
 
 DAILY = ChunkDelta(*ORDERS, "day")
 
@@ -149,3 +153,37 @@ def test_whoever_changes_the_same_tasks_at_once_never_deadlocks(world: World, or
             each.result(60)
     assert refused == []
     assert kit.violations() == []
+
+
+#: By what each invariant of runs is broken, with its constraints out of the way.
+BREAKS = {
+    "a run has a pass exactly while it runs": "UPDATE tidemill.run SET pass_key = gen_random_uuid()",
+    "a running run says who has it": "UPDATE tidemill.run SET state = 'running', ended_at = NULL",
+    "a task has at most one live run": "UPDATE tidemill.run SET state = 'waiting', ended_at = NULL",
+    "a run that ended says when, and no other does": "UPDATE tidemill.run SET ended_at = NULL",
+    "a run is that of a task": "UPDATE tidemill.run SET task = 'nobody'",
+    "a run was made by a generation that the task has had": "UPDATE tidemill.run SET generation = 1000",
+    "a run that was done was checked before": "UPDATE tidemill.run SET checked = NULL",
+    "what waits, waits in the pool of its task": "UPDATE tidemill.run SET state = 'waiting', queue = 'reactive.x'",
+    "nothing waits of a task that was removed": "UPDATE tidemill.run SET state = 'waiting'",
+    "a task in quarantine starts nothing": "UPDATE tidemill.run SET state = 'waiting'",
+    "a task rests on at least one parameter": "DELETE FROM tidemill.reactive_leaf",
+}
+
+
+@pytest.mark.parametrize("name", invariants.OF_RUNS)
+def test_an_invariant_of_runs_finds_what_breaks_it(world: World, name: str) -> None:
+    task = world.task("a", DAILY)
+    for number in (1, 2):
+        kit.advance(day(number))
+        world.step()
+    assert kit.violations() == []
+    with Session(db.engine()) as session:
+        session.execute(sa.text("ALTER TABLE tidemill.run DROP CONSTRAINT run_claimed_exactly_while_running"))
+        session.execute(sa.text("DROP INDEX tidemill.run_one_live"))
+        if name == "a running run says who has it":
+            session.execute(sa.text("UPDATE tidemill.run SET claimed_by = NULL"))
+        moved = {"removed_at": sa.func.now(), "quarantined_at": sa.func.now()}
+        session.execute(sa.update(TASK).where(TASK.c.name == task).values(**moved))
+        session.execute(sa.text(BREAKS[name]))
+        assert name in [each.invariant for each in invariants.check(session)]

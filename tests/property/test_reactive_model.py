@@ -367,8 +367,8 @@ def test_reactive_tasks_do_what_the_model_does() -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=20,
-            stateful_step_count=25,
+            max_examples=25,
+            stateful_step_count=35,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
