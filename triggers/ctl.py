@@ -27,13 +27,12 @@ from app import audit
 from app.db import joined, transaction
 from app.errors import BadRequest, MovesBack, TooFarAhead
 from triggers.model import Ctl, CtlChange, ReactiveLeaf, ReactiveTask
+from triggers.names import NO_TEXT, name, shown
 
 Parameter = tuple[str, str]
 
-NAME_LIMIT, REASON_LIMIT = 200, 1000
+REASON_LIMIT = 1000
 FIRST, LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, tzinfo=UTC)  # as the constraint of the table
-# Control characters, and halves of surrogate pairs, which are no text.
-_NO_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _REFUSALS: dict[str, type[BadRequest]] = {"TMBCK": MovesBack, "TMFAR": TooFarAhead, "22023": BadRequest}
 
 
@@ -128,16 +127,7 @@ def _checked(values: Mapping[Parameter, datetime], what: str) -> list[tuple[str,
 
 
 def checked_name(entity: str, parameter: str) -> Parameter:
-    for what, name in (("entity", entity), ("parameter", parameter)):
-        if type(name) is not str or not name.strip(" ") or len(name) > NAME_LIMIT or _NO_TEXT.search(name):
-            raise BadRequest(
-                f"{what}={_shown(name)} must be text of 1 to {NAME_LIMIT} characters, none of them a control character"
-            )
-    return entity, parameter
-
-
-def _shown(value: object) -> str:
-    return ascii(value) if len(ascii(value)) <= 100 else f"{ascii(value)[:100]}…"
+    return name("entity", entity), name("parameter", parameter)
 
 
 def checked_value(name: Parameter, value: datetime) -> datetime:
@@ -145,7 +135,7 @@ def checked_value(name: Parameter, value: datetime) -> datetime:
     words = ".".join(name)
     if not isinstance(value, datetime):
         raise BadRequest(
-            f"{words}={_shown(value)} must be a datetime with a time zone, as datetime(2026, 7, 1, tzinfo=UTC)"
+            f"{words}={shown(value)} must be a datetime with a time zone, as datetime(2026, 7, 1, tzinfo=UTC)"
         )
     if value.tzinfo is None or value.utcoffset() is None:
         raise BadRequest(
@@ -160,8 +150,8 @@ def checked_value(name: Parameter, value: datetime) -> datetime:
 
 def checked_reason(reason: str) -> str:
     bad = type(reason) is not str or not reason.strip() or len(reason) > REASON_LIMIT
-    if bad or _NO_TEXT.search(re.sub(r"[\t\r\n]", " ", reason)):
-        raise BadRequest(f"reason={_shown(reason)} must say in 1 to {REASON_LIMIT} characters why the value was wrong")
+    if bad or NO_TEXT.search(re.sub(r"[\t\r\n]", " ", reason)):
+        raise BadRequest(f"reason={shown(reason)} must say in 1 to {REASON_LIMIT} characters why the value was wrong")
     return reason
 
 
@@ -197,8 +187,8 @@ def _matches(column: Any, pattern: str | None) -> sa.ColumnElement[bool]:
     """`*` stands for any text; all other signs for themselves."""
     if pattern is None:
         return sa.true()
-    if _NO_TEXT.search(pattern):
-        raise BadRequest(f"the pattern {_shown(pattern)} has a control character in it: write it without")
+    if NO_TEXT.search(pattern):
+        raise BadRequest(f"the pattern {shown(pattern)} has a control character in it: write it without")
     like = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_").replace("*", "%")
     found: sa.ColumnElement[bool] = column.like(like, escape="\\")
     return found

@@ -19,7 +19,7 @@ EMBEDDED = "embedded"
 _BROKERS = {"redis": "TEST_REDIS_URL", "rabbitmq": "TEST_RABBITMQ_URL"}
 _POSTGRES = "TEST_POSTGRES_URL"
 #: Those that the tasks of the kit use.
-QUEUES = ("jobs", "other", "control", "reactive.default", "reactive.narrow", "reactive.fire")
+QUEUES = ("jobs", "other", "control", "reactive.default", "reactive.apart", "reactive.crowd")
 
 
 def brokers() -> list[str]:

@@ -120,7 +120,7 @@ def test_every_option_is_taken(world: kit.World, option: str, value: object, rea
         ),
         ({"produces": ("mart.orders", "built_to")}, "produces='mart.orders': list pairs"),
         ({"produces": 5}, "produces=5: list pairs"),
-        ({"produces": [("mart.orders", "")]}, "parameter='' must be printable text of 1 to 200 characters"),
+        ({"produces": [("mart.orders", "")]}, "parameter='' must be text of 1 to 200 characters"),
         ({"min_interval": "soon"}, f"{TASK}: min_interval: 'soon' is not a duration: write a number and ms, s, min"),
         ({"min_interval": -1}, "min_interval=-1 must be 0s or more, and less than a hundred years"),
         ({"min_interval": "40000d"}, "min_interval='40000d' must be 0s or more"),

@@ -23,9 +23,9 @@ def build(run: Run) -> None:
     since, until = run.window(*SOURCE)
     if run.value(*OTHER) is None:
         run.cancel("no rates")
+    run.advance("mart.orders", built_to=until)
     with run.transaction() as session:
         session.execute(sa.text("CREATE TABLE built AS SELECT :since AS since"), {"since": str(since)})
-    run.advance("mart.orders", built_to=until)
     run.heartbeat()
 
 
