@@ -6,12 +6,23 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tests.property.test_triggers import triggers
+from tests.property.test_triggers import leaves
 from triggers.index import Index
 from triggers.instants import Instant, to_datetime, to_instant
-from triggers.trigger import Trigger
+from triggers.trigger import (
+    All,
+    Any,
+    ChunkDelay,
+    ChunkDelta,
+    ChunkRefDelay,
+    CtlTrigger,
+    Delay,
+    Delta,
+    RefDelay,
+    Trigger,
+)
 from triggers.verdict import Parameter
 
 #: Near to each other and to the borders of chunks, so that leaves flip often, and exactly at their thresholds.
@@ -29,12 +40,31 @@ steps = st.builds(
 moments = st.builds(lambda start, step: start + step, st.sampled_from(STARTS), steps)
 tasks = st.sampled_from(["one", "two", "three", "four"])
 pairs = st.tuples(st.sampled_from("ab"), st.sampled_from("pq"))
+#: Few, so that leaves share groups, and keys.
+hot: dict[str, st.SearchStrategy[str]] = {"entity": st.just("a"), "parameter": st.just("p")}
+other: dict[str, st.SearchStrategy[str]] = hot | {"ref_entity": st.just("b"), "ref_parameter": st.sampled_from("pq")}
+spans = st.sampled_from(["1s", "30min", "1h", "2h", "1d", "2d", "30d"])
+chunks: dict[str, st.SearchStrategy[object]] = {
+    "scale": st.sampled_from(["30min", "day", "month"]),
+    "delta": st.none() | st.integers(1, 3),
+    "tz": st.sampled_from(["UTC", "Europe/Berlin"]),
+}
+kinds: list[st.SearchStrategy[CtlTrigger]] = [
+    st.builds(Delta, **hot, min_delta=spans),
+    st.builds(Delay, **hot, max_delay=spans),
+    st.builds(RefDelay, **other, max_delay=spans),
+    st.builds(ChunkDelta, **hot, **chunks),
+    st.builds(ChunkDelay, **hot, **chunks),
+    st.builds(ChunkRefDelay, **other, **chunks),
+    leaves,
+]
 seens = st.dictionaries(pairs, moments)
 
 
 class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
+        self.drawn: st.SearchStrategy[Trigger]
         self.now = STARTS[2]
         self.index = Index(to_instant(self.now))
         self.triggers: dict[str, Trigger] = {}
@@ -43,19 +73,29 @@ class Machine(RuleBasedStateMachine):
         #: As of the last call of `flipped`.
         self.told: dict[str, bool] = {}
 
-    @rule(name=tasks, trigger=triggers, seen=seens)
-    def put(self, name: str, trigger: Trigger, seen: dict[Parameter, datetime]) -> None:
+    @initialize(few=st.lists(st.sampled_from(kinds), min_size=1, max_size=3))
+    def choose(self, few: list[st.SearchStrategy[CtlTrigger]]) -> None:
+        # Few kinds in one history meet more often than all kinds would.
+        leaf = st.one_of(few)
+        several = st.lists(leaf, min_size=1, max_size=4)
+        self.drawn = leaf | several.map(lambda found: All(*found)) | several.map(lambda found: Any(*found))
+
+    @rule(name=tasks, data=st.data(), seen=seens)
+    def put(self, name: str, data: st.DataObject, seen: dict[Parameter, datetime]) -> None:
+        self.enter(name, data.draw(self.drawn), seen)
+
+    @rule(name=tasks, data=st.data())
+    def edit(self, name: str, data: st.DataObject) -> None:
+        # T13: what was seen is kept by parameter.
+        self.enter(name, data.draw(self.drawn), self.last_seen.get(name, {}))
+
+    def enter(self, name: str, trigger: Trigger, seen: dict[Parameter, datetime]) -> None:
         before = self.named()
         new = self.index.put(name, trigger, instants(seen))
         assert new == set(trigger.parameters) - before
         self.triggers[name], self.last_seen[name] = trigger, seen
         for parameter in new:
             self.index.set_current(parameter, instant(self.values.get(parameter)))
-
-    @rule(name=tasks, trigger=triggers)
-    def edit(self, name: str, trigger: Trigger) -> None:
-        # T13: what was seen is kept by parameter.
-        self.put(name, trigger, self.last_seen.get(name, {}))
 
     @rule(name=tasks)
     def drop(self, name: str) -> None:
@@ -157,4 +197,4 @@ def instants(values: dict[Parameter, datetime]) -> dict[Parameter, Instant]:
 
 
 def test_the_index_says_what_check_says() -> None:
-    run_state_machine_as_test(Machine, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(Machine, settings=settings(max_examples=200, stateful_step_count=50, deadline=None))
