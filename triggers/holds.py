@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY, distinct_on
 from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
@@ -14,14 +15,16 @@ from app import workers
 from app.claims import Lane
 from app.claims.model import is_running, is_waiting
 from app.clock import Rate
-from app.limits import Queue
-from triggers.model import RUN, RunState, TaskRun
+from app.limits import Limits, Queue, kept_now, most_rank
+from triggers.definition import queue_of
+from triggers.model import RUN, ReactiveHold, RunState, TaskRun
 from triggers.starting import same_input
 from triggers.trigger import Trigger
 from triggers.values import Values
 from triggers.verdict import dotted
 
 ERROR_SHOWN = 300
+HOLDS_SHOWN = 3
 
 
 def iso(moment: datetime) -> str:
@@ -69,6 +72,7 @@ def of_run(session: Session, run: Row[Any], now: datetime) -> Iterator[str]:
         yield f"run {run.id} backs off{failure}: it is tried again from {iso(run.not_before)}"
     else:
         yield f"run {run.id} waits in pool {run.queue.partition('.')[2]}: {_place(session, run)}"
+        yield from _held_back(session, run)
     if run.queue not in workers.slots(session):
         yield f"no live worker takes {run.queue}: celery -A app worker -Q {run.queue}"
 
@@ -87,10 +91,8 @@ def _place(session: Session, run: Row[Any]) -> str:
         ready <= sa.func.now(),
         sa.tuple_(TaskRun.rank, ready, TaskRun.id) < sa.tuple_(run.rank, mine, run.id),
     )
-    of_queue = sa.and_(TaskRun.queue == run.queue, is_running(TaskRun))
-    ahead, running = (
-        session.execute(sa.select(sa.func.count()).where(condition)).scalar_one() for condition in (before, of_queue)
-    )
+    ahead = session.execute(sa.select(sa.func.count()).where(before)).scalar_one()
+    running = session.execute(_running(run.queue)).scalar_one()
     limits = session.execute(sa.select(Queue).where(Queue.name == run.queue)).scalar_one_or_none()
     words = [f"{ahead} before it", f"{running} running"]
     if limits is not None and limits.max_parallel is not None:
@@ -101,6 +103,61 @@ def _place(session: Session, run: Row[Any]) -> str:
     if limits is not None and limits.paused:
         words.append(f"the pool is paused: tidemill queue resume {run.queue}")
     return ", ".join(words)
+
+
+def _running(queue: str) -> sa.Select[int]:
+    return sa.select(sa.func.count()).where(TaskRun.queue == queue, is_running(TaskRun))
+
+
+def _held_back(session: Session, run: Row[Any]) -> Iterator[str]:
+    """T21: slots are free, and all of them are kept for more important tasks."""
+    kept = sa.func.array(kept_now().scalar_subquery(), type_=ARRAY(sa.SmallInteger))
+    row = session.execute(
+        sa.select(Queue.max_parallel, kept.label("kept")).where(Queue.name == run.queue)
+    ).one_or_none()
+    if row is None or not row.kept:
+        return
+    most = most_rank(Limits(**row._mapping), session.execute(_running(run.queue)).scalar_one())
+    if most is None or run.rank <= most:
+        return
+    better = sa.and_(ReactiveHold.pool == run.queue.partition(".")[2], -ReactiveHold.priority < run.rank)
+    found = session.execute(_holds(better)).all()
+    for each in found[:HOLDS_SHOWN]:
+        yield (
+            f"run {run.id} is held for {each.task} until {iso(each.until)}: a slot of pool {each.pool} is kept for it, "
+            f"while {_supply(each)}"
+        )
+    if len(found) > HOLDS_SHOWN:
+        yield f"and for {len(found) - HOLDS_SHOWN} more of a higher priority"
+    if not found:
+        yield f"run {run.id} is held: the slots that are free are kept for priority {-most} and higher"
+
+
+def kept_for(session: Session, task: str) -> Iterator[str]:
+    """T21: what is kept for a task that waits for its trigger, because a run will deliver what it lacks."""
+    for each in session.execute(_holds(ReactiveHold.task == task)):
+        yield f"a slot is kept for it in pool {each.pool} until {iso(each.until)}, while {_supply(each)}"
+
+
+def _holds(condition: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Those that have not been spent, of each task the one that lasts longest, as a claim obeys them."""
+    c = ReactiveHold
+    slots = sa.func.array(kept_now().scalar_subquery(), type_=ARRAY(sa.SmallInteger))
+    best = (
+        sa.select(c.task, c.pool, c.priority, c.until, c.run_id, c.producer, RUN.c.state)
+        .join(Queue, Queue.name == queue_of("") + c.pool)
+        .outerjoin(RUN, RUN.c.id == c.run_id)
+        .where(condition, c.until > sa.func.clock_timestamp(), -c.priority == sa.any_(slots))
+        .ext(distinct_on(c.task))
+        .order_by(c.task, c.until.desc(), c.run_id)
+        .subquery()
+    )
+    return sa.select(best).order_by(best.c.priority.desc(), best.c.task)
+
+
+def _supply(hold: Row[Any]) -> str:
+    words = {RunState.RUNNING: "works", RunState.WAITING: "waits for its turn"}
+    return f"run {hold.run_id} of {hold.producer} {words.get(hold.state, 'has just ended')}"
 
 
 def then(run: dict[str, Any], at: datetime) -> Iterator[str]:

@@ -27,7 +27,8 @@ from triggers.verdict import Verdict, explain
 class Why:
     """`state`: `removed`, `paused`, `quarantined`, `running`, `waiting`, `resting` (its `min_interval`), `ready` (the
     next evaluation starts it), or `idle` (its trigger does not hold); of a past evaluation `fired` or `idle`. `holds`:
-    a sentence for each thing that holds it. `run`: that which is live, else the last; of a past evaluation, its own."""
+    a sentence for each thing that holds it. `kept`: the slots that are kept for it while it waits for its trigger.
+    `run`: that which is live, else the last; of a past evaluation, its own."""
 
     task: str
     at: datetime
@@ -38,6 +39,7 @@ class Why:
     run: dict[str, Any] = field(default_factory=dict)
     #: Of a past evaluation: who made it.
     cause: str | None = None
+    kept: tuple[str, ...] = ()
 
     def explain(self) -> str:
         return explain(self.tree)
@@ -84,9 +86,10 @@ def assess(session: Session, row: Row[Any], trigger: Trigger, found: values.Valu
     held = list(holds.of_task(row, found, trigger, live=run is not None))
     if run is not None:
         held += holds.of_run(session, run, found.now)
+    kept = tuple(holds.kept_for(session, row.name)) if run is None and not verdict.fired else ()
     told = _told_run(session, RUN.c.task == row.name if run is None else RUN.c.id == run.id)
     state = _state(row, run, verdict, found, trigger)
-    return Why(row.name, found.now, verdict.fired, state, verdict.tree, tuple(held), told)
+    return Why(row.name, found.now, verdict.fired, state, verdict.tree, tuple(held), told, kept=kept)
 
 
 def as_evaluated(row: Row[Any], trigger: Trigger, found: values.Values) -> None:

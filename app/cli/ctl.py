@@ -16,6 +16,7 @@ from app.cli.output import agree, document, json_option, table, when, yes_option
 from app.db import transaction
 from app.errors import NotFound, Unavailable
 from triggers import ctl as control
+from triggers import foresee
 from triggers.ctl import Change, Dependent, Follower, Parameter
 
 POLL_SECONDS = 0.5
@@ -70,7 +71,9 @@ def ctl() -> None:
 @ctl.command()
 @click.argument("entity")
 @assignments
-def advance(*, entity: str, assignments: Sequence[tuple[str, datetime]]) -> None:
+@click.option("--dry-run", is_flag=True, help="Change nothing; say which tasks would start.")
+@json_option
+def advance(*, entity: str, assignments: Sequence[tuple[str, datetime]], dry_run: bool, as_json: bool) -> None:
     """Moves parameters of an entity forward.
 
     All of them, or none when one of them lies behind its value. TIME is an ISO time with its zone, 'now', or '2h ago'.
@@ -79,18 +82,44 @@ def advance(*, entity: str, assignments: Sequence[tuple[str, datetime]]) -> None
     Examples:
       tidemill ctl advance dds.orders loaded_to=2026-07-01T00:00:00Z
       tidemill ctl advance dds.orders loaded_to=now "checked_to=2h ago"
+      tidemill ctl advance dds.orders loaded_to=now --dry-run
     """
     values = _named(entity, assignments)
-    moved = control.advance_many(values)
+    moved = foresee.would_move(values) if dry_run else control.advance_many(values)
+    told: dict[str, Any] = {"dry_run": dry_run, "values": _as_values(values, moved)}
+    if dry_run:
+        with transaction() as session:
+            starts = foresee.would_start(session, {name: values[name] for name in moved})
+        told["would_start"] = [asdict(each) for each in starts]
+    if as_json:
+        document(told)
+        return
     for name, moment in values.items():
-        click.echo(f"{_dotted(name)} {'moved to' if name in moved else 'was there already:'} {_precise(moment)}")
+        words = ("would move to" if dry_run else "moved to") if name in moved else "was there already:"
+        click.echo(f"{_dotted(name)} {words} {_precise(moment)}")
+    if dry_run:
+        _show_starts(starts)
+
+
+def _as_values(values: dict[Parameter, datetime], moved: set[Parameter]) -> list[dict[str, Any]]:
+    return [
+        {"entity": name[0], "parameter": name[1], "value": moment, "moved": name in moved}
+        for name, moment in values.items()
+    ]
+
+
+def _show_starts(starts: Sequence[foresee.Start]) -> None:
+    rows = [(each.task, each.pool, "no" if each.held else "at once", each.held) for each in starts]
+    table(("task", "pool", "starts", "because"), rows, empty="no task would start")
+    click.echo("Nothing was changed.")
 
 
 @ctl.command()
 @click.argument("entity")
 @click.argument("parameter", required=False)
+@click.option("--waiting-for", is_flag=True, help="With the tasks that wait for it, and how far it is from enough.")
 @json_option
-def get(*, entity: str, parameter: str | None, as_json: bool) -> None:
+def get(*, entity: str, parameter: str | None, waiting_for: bool, as_json: bool) -> None:
     """Shows how far an entity has got.
 
     With a parameter, its value alone. Exit code 1 where there is none.
@@ -99,8 +128,15 @@ def get(*, entity: str, parameter: str | None, as_json: bool) -> None:
     Examples:
       tidemill ctl get dds.orders
       tidemill ctl get dds.orders loaded_to
+      tidemill ctl get dds.orders loaded_to --waiting-for
     """
     found = control.of(entity, parameter)
+    if waiting_for:
+        with transaction() as session:
+            waiting = foresee.waiting_for(session, entity, parameter)
+        if found or waiting:
+            _show_waiting(found, waiting, as_json=as_json)
+            return
     if not found:
         name = entity if parameter is None else f"{entity}.{parameter}"
         raise NotFound(f"{name} has no value: check the name with 'tidemill ctl list', or advance it first")
@@ -110,6 +146,22 @@ def get(*, entity: str, parameter: str | None, as_json: bool) -> None:
         click.echo(_precise(found[0].value))
     else:
         _show(found)
+
+
+def _show_waiting(found: Sequence[control.Value], waiting: Sequence[foresee.Waiting], *, as_json: bool) -> None:
+    if as_json:
+        document({"values": [asdict(each) for each in found], "waiting": [asdict(each) for each in waiting]})
+        return
+    for value in found:
+        click.echo(f"{value.entity}.{value.parameter} is at {_precise(value.value)}")
+    table(
+        ("task", "parameter", "needs", "missing", "condition"),
+        [
+            (w.task, w.parameter, w.threshold and _precise(datetime.fromisoformat(w.threshold)), w.distance, w.sentence)
+            for w in waiting
+        ],
+        empty="no task waits for it",
+    )
 
 
 @ctl.command("list")

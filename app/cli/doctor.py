@@ -95,6 +95,8 @@ def _work(session: Session) -> Iterator[Finding]:
         ("leases", work.leases),
         ("periodic jobs", work.timetables),
         ("reactive tasks", triggers.tasks),
+        ("reactive service", triggers.service),
+        ("missed windows", triggers.windows),
         ("triggers", triggers.sound),
         ("invariants", work.sound),
     )

@@ -14,9 +14,10 @@ from app.claims import Lane
 from app.claims.model import is_running, is_waiting
 from app.clock import Rate
 from app.jobs.model import JobLog, Outcome
-from app.limits import Queue
+from app.limits import Queue, kept_now
 from app.schema import CLAIMABLE
 from app.workers import GONE, Worker
+from triggers import missed
 from triggers.model import LIVE, ReactiveTask, RunState, TaskRun
 
 RECENT = timedelta(minutes=5)
@@ -36,6 +37,8 @@ class QueueFigures:
     max_parallel: int | None = None
     rate: str | None = None
     burst: float | None = None
+    #: Slots that are kept for work of a higher priority.
+    kept: int = 0
     #: What waits in it: `jobs`, `runs`, or both.
     holds: str = "jobs"
 
@@ -76,7 +79,8 @@ class Executions:
 
 @dataclass(frozen=True)
 class ReactiveFigures:
-    """`tasks` are those that are declared; `done` and `failed` count runs that ended in the last minutes."""
+    """`tasks` are those that are declared; `done` and `failed` count runs that ended in the last minutes, `missed`
+    windows that closed unused."""
 
     tasks: int
     running: int
@@ -85,19 +89,22 @@ class ReactiveFigures:
     quarantined: int
     done: int
     failed: int
+    missed: int
 
 
 def queues(session: Session) -> list[QueueFigures]:
     """Those with work, with limits, or with a live worker."""
     slots = workers.slots(session)
     counts = _counted(session)
-    limits = {row.name: row for row in session.execute(sa.select(Queue)).scalars()}
+    kept = sa.select(sa.func.count()).select_from(kept_now().subquery()).scalar_subquery()
+    limits = {row.Queue.name: row for row in session.execute(sa.select(Queue, kept.label("kept")))}
     found = []
     for name in sorted({*slots, *counts, *limits}):
         values: dict[str, Any] = counts.get(name, {})
         values.pop("queue", None)
-        if (limit := limits.get(name)) is not None:
-            values |= {"paused": limit.paused, "max_parallel": limit.max_parallel}
+        if (row := limits.get(name)) is not None:
+            limit = row.Queue
+            values |= {"paused": limit.paused, "max_parallel": limit.max_parallel, "kept": row.kept}
             if limit.rate is not None:
                 values |= {"rate": str(Rate(limit.rate)), "burst": limit.burst}
         found.append(QueueFigures(name, slots=slots.get(name, 0), **values))
@@ -143,7 +150,7 @@ def reactive(session: Session, recent: timedelta = RECENT) -> ReactiveFigures:
             count(ended, TaskRun.state == RunState.FAILED),
         )
     ).one()
-    return ReactiveFigures(*row)
+    return ReactiveFigures(*row, missed=missed.count(session, recent))
 
 
 def _counts(model: Any) -> sa.Select[Any]:

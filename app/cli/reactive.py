@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from app.cli import reactive_change
+from app.cli import reactive_change, reactive_plan
 from app.cli.arguments import NONE, OrNone, RateText
 from app.cli.output import document, heading, json_option, table
 from app.cli.reactive_arguments import At, limit_option, named, task_argument
 from app.cli.reactive_words import shown
 from app.db import transaction
-from triggers import listing, lookup, pools
+from triggers import listing, lookup, missed, pools
 from triggers.listing import Listed, PastRun, PoolFigures
 from triggers.why import why as reason_of
 
@@ -27,23 +27,32 @@ def reactive() -> None:
     """
 
 
-for command in reactive_change.COMMANDS:
+for command in (*reactive_change.COMMANDS, reactive_plan.plan):
     reactive.add_command(command)
 
 
 @reactive.command("list")
 @click.option("--pool", help="Tasks of this pool.")
 @click.option("--state", type=click.Choice(listing.STATES, case_sensitive=False), help="Tasks in this state.")
+@click.option("--missed", "windows", is_flag=True, help="Windows that closed unused, instead of tasks.")
 @limit_option(1000)
 @json_option
-def list_(*, pool: str | None, state: str | None, limit: int, as_json: bool) -> None:
+def list_(*, pool: str | None, state: str | None, windows: bool, limit: int, as_json: bool) -> None:
     """Lists tasks with what each is doing.
+
+    With --missed, the windows in which a trigger held and no run used it, the last first.
 
     \b
     Examples:
       tidemill reactive list
       tidemill reactive list --pool marts --state quarantined
+      tidemill reactive list --missed --limit 20
     """
+    if windows:
+        if pool or state:
+            raise click.UsageError("--missed lists windows, not tasks: leave out --pool and --state.")
+        _list_missed(limit, as_json=as_json)
+        return
     with transaction() as session:
         wanted = None if pool is None else lookup.pool(session, pool)
         found = listing.tasks(session, pool=wanted, state=state, limit=limit)
@@ -54,6 +63,20 @@ def list_(*, pool: str | None, state: str | None, limit: int, as_json: bool) -> 
             ("task", "state", "pool", "priority", "last run", "ended", "failures", "reason"),
             [(t.name, t.state, t.pool, t.priority, _last(t), t.ended_at, t.failures or None, t.reason) for t in found],
             empty="there is no such task" if pool or state else "no reactive task is known: run 'tidemill migrate'",
+        )
+    _more(len(found), limit)
+
+
+def _list_missed(limit: int, *, as_json: bool) -> None:
+    with transaction() as session:
+        found = missed.listed(session, limit=limit)
+    if as_json:
+        document({"missed": [asdict(each) for each in found]})
+    else:
+        table(
+            ("task", "opened", "closed", "was open", "run", "reason"),
+            [(w.task, w.opened_at, w.closed_at, w.closed_at - w.opened_at, w.run_id, w.reason) for w in found],
+            empty="no window was missed",
         )
     _more(len(found), limit)
 

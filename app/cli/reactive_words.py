@@ -36,6 +36,8 @@ def shown(why: Why, now: datetime | None = None) -> Iterator[str]:
     yield _field("state", click.style(STATES[why.state], fg=COLOURS.get(why.state)))
     for number, hold in enumerate(why.holds):
         yield _field("" if number else "held by", hold)
+    for number, slot in enumerate(why.kept):
+        yield _field("" if number else "kept", slot)
     yield _field("run" if why.cause is not None else "last run", run(why.run, now))
 
 

@@ -76,6 +76,9 @@ def _show_reactive(reactive: ReactiveFigures, minutes: float) -> None:
     if reactive.quarantined:
         told = f"! {reactive.quarantined} quarantined: tidemill reactive list --state quarantined"
         click.secho(told, fg="red")
+    if reactive.missed:
+        told = f"! {reactive.missed} windows missed in {minutes:g} minutes: tidemill reactive list --missed"
+        click.secho(told, fg="yellow")
 
 
 def _limits(queue: QueueFigures) -> str | None:
@@ -83,7 +86,7 @@ def _limits(queue: QueueFigures) -> str | None:
     if queue.rate is not None:
         words.append(queue.rate + (f" burst {queue.burst:g}" if queue.burst and queue.burst > 1 else ""))
     if queue.max_parallel is not None:
-        words.append(f"{queue.max_parallel} at once")
+        words.append(f"{queue.max_parallel} at once" + (f", {queue.kept} kept" if queue.kept else ""))
     return ", ".join(words) or None
 
 

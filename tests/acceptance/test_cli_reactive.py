@@ -290,6 +290,7 @@ def test_status_counts_reactive_tasks(tidemill: Tidemill, session: Session) -> N
         "quarantined": 1,
         "done": 0,
         "failed": 0,
+        "missed": 0,
     }
     said = tidemill("status").out
     assert "! reactive.other: 1 runs are ready and no live worker takes them" in said
