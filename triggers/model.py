@@ -124,7 +124,8 @@ class ReactiveCursor(Model):
     #: Moves when a service takes over: one that was frozen meanwhile finds that it is not its turn any more.
     term: Mapped[int] = mapped_column(sa.BigInteger)
     moved_at: Mapped[datetime] = mapped_column(server_default=sa.func.clock_timestamp())
-    #: When memory was last compared with an evaluation of everything, and in how many tasks they ever differed.
+    #: In this term: when memory was last compared with an evaluation of everything, and in how many tasks they ever
+    #: differed.
     compared_at: Mapped[datetime | None]
     differences: Mapped[int] = mapped_column(sa.BigInteger, server_default=sa.text("0"))
 

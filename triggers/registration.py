@@ -45,11 +45,6 @@ def reactive(
         name = _name_of(function, celery_task)
         interval = None if min_interval is None else definition.checked_span(name, "min_interval", min_interval)
         limit = None if time_limit is None else definition.checked_span(name, "time_limit", time_limit, "1s")
-        if celery_task and limit is not None:
-            raise BadRequest(
-                f"{name}: time_limit={time_limit!r:.100} is that of its Celery task: write it there, "
-                f"as in @app.task(time_limit={limit.total_seconds():g})"
-            )
         body = getattr(function, "run", function) if celery_task else function
         made = Definition(
             name=name,

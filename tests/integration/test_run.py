@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -256,6 +257,16 @@ def test_what_waits_behind_a_slow_job_goes_back_though_the_job_holds_all_connect
     assert session.execute(sa.select(Job.state, Job.attempts)).all() == [("waiting", 0)] * 5
 
 
+@pytest.fixture
+def usual_depth() -> Iterator[None]:
+    """Hypothesis may have raised it for all of this process."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.usefixtures("usual_depth")
 def test_what_python_cannot_read_fails_its_own_job_only(runner: Runner, session: Session) -> None:
     """SQL takes numbers and depths that Python does not."""
     long = enqueue(tasks.record.s("x"))

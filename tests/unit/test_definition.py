@@ -214,12 +214,8 @@ def test_a_function_within_a_function_is_refused() -> None:
         _decorate(inner)
 
 
-def test_a_celery_task_keeps_its_name_and_its_own_time_limit() -> None:
+def test_a_celery_task_keeps_its_name() -> None:
     assert _decorate(celery_task).name == celery_task.name
-    with pytest.raises(
-        BadRequest, match=r"time_limit='5min' is that of its Celery task: .*@app.task\(time_limit=300\)"
-    ):
-        reactive(DAILY, time_limit="5min")(celery_task)
 
 
 def test_the_fingerprint_changes_with_the_source() -> None:

@@ -48,8 +48,9 @@ def take_over(session: Session) -> int:
     """From now on the streams are followed from here; returns the new term. To be called before anything is read, in
     a transaction that sees one snapshot throughout."""
     here = {"snapshot": sa.func.pg_current_snapshot(), "cluster": _cluster(), "moved_at": sa.func.clock_timestamp()}
+    anew = {"term": ReactiveCursor.term + 1, "compared_at": None, "differences": 0}
     insert = postgresql.insert(ReactiveCursor).values(id=1, term=1, **here)
-    next_term = insert.on_conflict_do_update(index_elements=["id"], set_=here | {"term": ReactiveCursor.term + 1})
+    next_term = insert.on_conflict_do_update(index_elements=["id"], set_=here | anew)
     return int(session.execute(next_term.returning(ReactiveCursor.term)).scalar_one())
 
 

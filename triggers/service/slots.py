@@ -129,7 +129,9 @@ def _write_holds(
             }
         )
     if rows:
-        session.execute(postgresql.insert(ReactiveHold).values(rows).on_conflict_do_nothing())
+        insert = postgresql.insert(ReactiveHold).values(rows)
+        changed = {"priority": insert.excluded.priority, "until": insert.excluded.until}
+        session.execute(insert.on_conflict_do_update(index_elements=["task", "run_id"], set_=changed))
 
 
 def _raise_ranks(session: Session, inherited: Mapping[int, int]) -> None:
