@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,11 +16,12 @@ from sqlalchemy.orm import Session
 from app import audit
 from app.db import transaction
 from app.doorbell import GENERIC
-from app.errors import BadRequest, NotFound
+from app.errors import BadRequest
 from app.jobs.enqueue import ring_after_commit
 from triggers import endings, values
-from triggers.ctl import checked_value
+from triggers.ctl import REASON_LIMIT, checked_value
 from triggers.definition import queue_of
+from triggers.lookup import unknown
 from triggers.model import LIVE, RUN, CtlSeen, ReactiveTask, RunId, RunKind, RunState, TaskRun
 from triggers.starting import start_ready
 from triggers.trigger import from_json
@@ -52,13 +52,6 @@ def _changing(
         yield session, row
     with transaction() as session:
         start_ready(session, [name], "operator")
-
-
-def unknown(session: Session, name: str) -> NotFound:
-    names = session.execute(sa.select(ReactiveTask.name)).scalars().all()
-    near = get_close_matches(name, names, 1, 0.6)
-    hint = f"did you mean {near[0]}?" if near else "'tidemill reactive list' shows those that there are"
-    return NotFound(f"there is no reactive task {name!r}: {hint}")
 
 
 def start(name: str, *, record: bool = False, window: tuple[datetime, datetime] | None = None) -> RunId:
@@ -100,17 +93,29 @@ def start(name: str, *, record: bool = False, window: tuple[datetime, datetime] 
         return RunId(run_id)
 
 
-def cancel(name: str, *, reason: str = "by an operator") -> RunId:
-    """Ends the run that waits or works. A worker that has it learns of it within a third of its lease, and stops. The
-    task does not start again until its input moves, or it is released."""
-    with _changing(name, "cancel", reason=reason) as (session, row):
-        found = sa.select(*RUN.c).where(TaskRun.task == name, LIVE).with_for_update()
-        run = session.execute(found).one_or_none()
-        if run is None:
-            raise BadRequest(f"{name} has no run that waits or works")
-        snapshot = run.checked or _snapshot(session, row)
-        endings.cancelled(session, run.id, name, run.pass_key, reason, snapshot)
-        return RunId(run.id)
+def cancel(name: str, *, reason: str = "by an operator", run: RunId | None = None) -> RunId:
+    """Ends the run that waits or works; only this one, if `run` names it. A worker that has it learns of it within a
+    third of its lease, and stops. The task does not start again until its input moves, or it is released; after a run
+    by hand it starts as before."""
+    with _changing(name, "cancel", reason=_checked_reason(reason)) as (session, row):
+        found = session.execute(sa.select(*RUN.c).where(TaskRun.task == name, LIVE).with_for_update()).one_or_none()
+        if found is None:
+            raise BadRequest(f"{name} has no run that waits or works: there is nothing to cancel")
+        if run is not None and found.id != run:
+            raise BadRequest(
+                f"run {run} of {name} has ended; run {found.id} is {found.state} now: cancel that if you mean it"
+            )
+        # What a waiting run was checked with at an earlier attempt is out of date.
+        checked = found.checked if found.state == RunState.RUNNING else None
+        snapshot = checked or _snapshot(session, row)
+        endings.cancelled(session, found.id, name, found.pass_key, reason, snapshot)
+        return RunId(found.id)
+
+
+def _checked_reason(reason: str) -> str:
+    if not reason.strip() or len(reason) > REASON_LIMIT or not reason.isprintable():
+        raise BadRequest(f"reason={reason!a:.100} must say why, in 1 to {REASON_LIMIT} printable characters")
+    return reason
 
 
 def _snapshot(session: Session, row: Row[Any]) -> Any:
@@ -143,18 +148,21 @@ def _seen_changed(session: Session, name: str) -> None:
     session.execute(changed.values(seen_epoch=ReactiveTask.seen_epoch + 1))
 
 
-def pause(name: str) -> None:
-    """It starts no more; a run that waits is taken back, one that works ends as usual."""
-    with _changing(name, "pause") as (session, _):
+def pause(name: str) -> bool:
+    """It starts no more; a run that waits is taken back, one that works ends as usual. Whether that is new."""
+    with _changing(name, "pause") as (session, row):
         session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == name).values(paused=True))
         waits = sa.and_(RUN.c.task == name, RUN.c.state == RunState.WAITING, RUN.c.kind == RunKind.REGULAR)
         for run_id in session.execute(sa.select(RUN.c.id).where(waits).with_for_update()).scalars().all():
             endings.cancelled(session, run_id, name, None, "the task was paused", None)
+        return not row.paused
 
 
-def resume(name: str) -> None:
-    with _changing(name, "resume") as (session, _):
+def resume(name: str) -> bool:
+    """It starts again when its trigger holds. Whether it was paused."""
+    with _changing(name, "resume") as (session, row):
         session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == name).values(paused=False))
+        return bool(row.paused)
 
 
 def release(name: str) -> bool:

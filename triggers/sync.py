@@ -56,9 +56,19 @@ class Synced:
                 f"  {len(self.start_at_once)} will start at once{_names(self.start_at_once)}; "
                 f"{len(never)} can never fire{_names(never)}"
             )
-            lines += [f"  {each.kind}: {each.sentence}" for each in self.findings[:FINDINGS_SHOWN]]
-            if len(self.findings) > FINDINGS_SHOWN:
-                lines.append(f"  and {len(self.findings) - FINDINGS_SHOWN} more: tidemill doctor")
+            lines += self._found()
+        return lines
+
+
+    def _found(self) -> list[str]:
+        """What has no value yet is as it should be before the first load: one line for all of them."""
+        empty = sum(each.kind is FindingKind.NO_VALUE for each in self.findings)
+        others = [each for each in self.findings if each.kind is not FindingKind.NO_VALUE]
+        lines = [f"  {each.kind}: {each.sentence}" for each in others[:FINDINGS_SHOWN]]
+        if len(others) > FINDINGS_SHOWN:
+            lines.append(f"  and {len(others) - FINDINGS_SHOWN} more: tidemill doctor")
+        if empty:
+            lines.append(f"  {empty} parameters have no value yet, and no task produces them: tidemill doctor names them")
         return lines
 
 

@@ -1,6 +1,7 @@
 """Why a task runs, or does not (T24): its trigger's verdict with the values that it rests on, and what holds it.
 
-For now, or for a past evaluation: that is read again from what was stored with it.
+For now, for a past evaluation (that is read again from what was stored with it), or for values that a person thinks of
+(`triggers.preview`). Reads only.
 """
 
 from __future__ import annotations
@@ -13,22 +14,20 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
-from app.claims import Lane
-from app.claims.model import is_running, is_waiting
 from app.errors import NotFound
-from app.limits import Queue
-from triggers import values
-from triggers.model import LIVE, RUN, TASK, Evaluation, RunState, TaskRun
-from triggers.operate import unknown
-from triggers.starting import same_input
-from triggers.trigger import from_json
+from triggers import holds, values
+from triggers.ctl import checked_value
+from triggers.lookup import unknown
+from triggers.model import LIVE, RUN, TASK, Evaluation, TaskRun
+from triggers.trigger import Trigger, from_json
 from triggers.verdict import Verdict, explain
 
 
 @dataclass(frozen=True)
 class Why:
-    """`state`: `removed`, `paused`, `quarantined`, `running`, `waiting`, `resting` (its `min_interval`), `ready` (the next
-    evaluation starts it), or `idle` (its trigger does not hold). `holds`: a sentence for each thing that holds it."""
+    """`state`: `removed`, `paused`, `quarantined`, `running`, `waiting`, `resting` (its `min_interval`), `ready` (the
+    next evaluation starts it), or `idle` (its trigger does not hold); of a past evaluation `fired` or `idle`. `holds`:
+    a sentence for each thing that holds it. `run`: that which is live, else the last; of a past evaluation, its own."""
 
     task: str
     at: datetime
@@ -45,10 +44,18 @@ class Why:
 
 
 def why(session: Session, name: str, at: datetime | None = None) -> Why:
+    row = registered(session, name)
+    if at is not None:
+        return _then(session, name, checked_value((name, "at"), at))
+    trigger = from_json(row.trigger)
+    return assess(session, row, trigger, values.read(session, [(name, trigger)]))
+
+
+def registered(session: Session, name: str) -> Row[Any]:
     row = session.execute(sa.select(*TASK.c).where(TASK.c.name == name)).one_or_none()
     if row is None:
         raise unknown(session, name)
-    return _now(session, row) if at is None else _then(session, name, at)
+    return row
 
 
 def _then(session: Session, name: str, at: datetime) -> Why:
@@ -56,92 +63,60 @@ def _then(session: Session, name: str, at: datetime) -> Why:
     of_task = sa.select(Evaluation).where(Evaluation.task == name, Evaluation.at <= at)
     found = session.execute(of_task.order_by(Evaluation.at.desc(), Evaluation.id.desc()).limit(1)).scalar_one_or_none()
     if found is None:
-        first = session.execute(sa.select(sa.func.min(Evaluation.at)).where(Evaluation.task == name)).scalar_one()
-        kept = f"the first that is kept is of {first.isoformat()}" if first else "none is kept of it"
+        earliest = sa.select(sa.func.min(Evaluation.at)).where(Evaluation.task == name)
+        first: datetime | None = session.execute(earliest).scalar_one()
+        kept = "none is kept of it" if first is None else f"the first that is kept is of {first.isoformat()}"
         raise NotFound(f"{name} has no evaluation of {at.isoformat()} or before: {kept}")
     pairs = values.windows(found.values)
     current = {key: now for key, (_, now) in pairs.items() if now is not None}
     seen = {key: before for key, (before, _) in pairs.items() if before is not None}
     verdict = from_json(found.trigger).check(found.at, current, seen)
-    run = {} if found.run_id is None else _told_run(session, sa.and_(RUN.c.id == found.run_id))
-    return Why(name, found.at, found.fired, "fired" if found.fired else "idle", verdict.tree, (), run, found.cause)
+    run = {} if found.run_id is None else _told_run(session, RUN.c.id == found.run_id)
+    state, held = "fired" if found.fired else "idle", tuple(holds.then(run, at))
+    return Why(name, found.at, found.fired, state, verdict.tree, held, run, found.cause)
 
 
-def _now(session: Session, row: Row[Any]) -> Why:
-    trigger = from_json(row.trigger)
-    found = values.read(session, [(row.name, trigger)])
+def assess(session: Session, row: Row[Any], trigger: Trigger, found: values.Values) -> Why:
+    """The task as the next evaluation would find it, with these values."""
+    as_evaluated(row, trigger, found)
     verdict = found.check(row.name, trigger)
     run = session.execute(sa.select(*RUN.c).where(TaskRun.task == row.name, LIVE)).one_or_none()
-    holds: list[str] = []
-    if row.removed_at is not None:
-        holds.append(f"it is not declared any more since {row.removed_at.isoformat()}")
-    if row.paused:
-        holds.append(f"it is paused: tidemill reactive resume {row.name}")
-    if row.quarantined_at is not None and same_input(row.quarantine_values, found, row.name, trigger):
-        holds.append(
-            f"it is quarantined since {row.quarantined_at.isoformat()} ({row.quarantine_reason}), until its input moves or "
-            f"its code changes: tidemill reactive release {row.name}"
-        )
-    if run is None and row.start_after is not None and row.start_after > found.now:
-        holds.append(f"its min_interval lets it start again from {row.start_after.isoformat()}")
+    held = list(holds.of_task(row, found, trigger, live=run is not None))
     if run is not None:
-        holds += _of_run(session, run, found.now)
-    told = _told_run(session, RUN.c.id == run.id) if run is not None else _told_run(session, RUN.c.task == row.name)
-    return Why(row.name, found.now, verdict.fired, _state(row, run, verdict, found), verdict.tree, tuple(holds), told)
+        held += holds.of_run(session, run, found.now)
+    told = _told_run(session, RUN.c.task == row.name if run is None else RUN.c.id == run.id)
+    state = _state(row, run, verdict, found, trigger)
+    return Why(row.name, found.now, verdict.fired, state, verdict.tree, tuple(held), told)
 
 
-def _state(row: Row[Any], run: Row[Any] | None, verdict: Verdict, found: values.Values) -> str:
+def as_evaluated(row: Row[Any], trigger: Trigger, found: values.Values) -> None:
+    """T12: with `first_run="baseline"`, an evaluation takes what is there at first for seen."""
+    if row.first_run == "baseline":
+        seen = found.seen.setdefault(row.name, {})
+        for leaf in trigger.leaves:
+            name = (leaf.entity, leaf.parameter)
+            if leaf.needs_seen and name in found.current:
+                seen.setdefault(name, found.current[name])
+
+
+def _state(row: Row[Any], run: Row[Any] | None, verdict: Verdict, found: values.Values, trigger: Trigger) -> str:
     if run is not None:
         return str(run.state)
     if row.removed_at is not None:
         return "removed"
     if row.paused:
         return "paused"
-    if row.quarantined_at is not None:
+    if holds.quarantined(row, found, trigger):
         return "quarantined"
-    if row.start_after is not None and row.start_after > found.now:
+    if holds.resting(row, found.now):
         return "resting"
     return "ready" if verdict.fired else "idle"
-
-
-def _of_run(session: Session, run: Row[Any], now: datetime) -> list[str]:
-    if run.state == RunState.RUNNING:
-        return [
-            f"run {run.id} works on it since {run.claimed_at.isoformat()} ({run.claimed_by}); it is checked at its end"
-        ]
-    if run.not_before is not None and run.not_before > now:
-        failure = f" after {run.error}" if run.error else ""
-        return [f"run {run.id} backs off{failure}: it is tried again from {run.not_before.isoformat()}"]
-    return [f"run {run.id} waits in pool {run.queue.partition('.')[2]}: {_place(session, run)}"]
-
-
-def _place(session: Session, run: Row[Any]) -> str:
-    ready = TaskRun.ready(Lane.MAIN)
-    mine = sa.func.greatest(run.due_at, run.not_before)
-    before = sa.and_(
-        TaskRun.queue == run.queue,
-        is_waiting(TaskRun),
-        ready <= sa.func.now(),
-        sa.tuple_(TaskRun.rank, ready, TaskRun.id) < sa.tuple_(run.rank, mine, run.id),
-    )
-    ahead = session.execute(sa.select(sa.func.count()).where(before)).scalar_one()
-    running = session.execute(
-        sa.select(sa.func.count()).where(TaskRun.queue == run.queue, is_running(TaskRun))
-    ).scalar_one()
-    limits = session.execute(sa.select(Queue).where(Queue.name == run.queue)).scalar_one_or_none()
-    words = [f"{ahead} before it", f"{running} running"]
-    if limits is not None and limits.max_parallel is not None:
-        words[1] += f" of {limits.max_parallel}"
-    if limits is not None and limits.rate is not None:
-        words.append("starts are limited by rate")
-    if limits is not None and limits.paused:
-        words.append(f"the pool is paused: tidemill queue resume {run.queue}")
-    return ", ".join(words)
 
 
 def _told_run(session: Session, condition: Any) -> dict[str, Any]:
     """The latest that there is."""
     c = RUN.c
-    query = sa.select(c.id, c.state, c.kind, c.created_at, c.started_at, c.ended_at, c.attempts, c.claimed_by, c.error)
+    words = (c.id, c.state, c.kind, c.queue, c.created_at, c.started_at, c.ended_at, c.not_before, c.attempts)
+    query = sa.select(*words, c.claimed_by, c.requested_by, c.record, c.window_from, c.window_to, c.outputs, c.error)
     found = session.execute(query.where(condition).order_by(c.id.desc()).limit(1)).mappings().one_or_none()
     return {} if found is None else dict(found)

@@ -1,4 +1,5 @@
-"""What `tidemill up --demo` adds: the example shop, a line of figures, and a worker that is killed while it works."""
+"""What `tidemill up --demo` adds: the example shop and warehouse, two lines of figures, and a worker that is killed
+while it works."""
 
 from __future__ import annotations
 
@@ -22,17 +23,23 @@ from app.db import transaction
 from app.errors import DatabaseError
 from app.jobs.model import Job, JobLog, JobState, Outcome
 from app.settings import settings
+from triggers.model import LIVE, ReactiveTask, RunState, TaskRun
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-#: Recovery that can be watched: in production a lease is a minute.
-DEFAULTS = {"TIDEMILL_MODULES": "shop.tasks", "TIDEMILL_LEASE": "5s", "TIDEMILL_SWEEP_INTERVAL": "2s"}
-LINE_SECONDS, STRIKE_SECONDS = 2.0, 7.0
-PRODUCER = "shop"
+#: Recovery and triggers that can be watched: in production a lease is a minute.
+DEFAULTS = {
+    "TIDEMILL_MODULES": "shop.tasks,warehouse.tasks",
+    "TIDEMILL_LEASE": "5s",
+    "TIDEMILL_SWEEP_INTERVAL": "2s",
+    "TIDEMILL_POLL_INTERVAL": "1s",
+}
+LINE_SECONDS, STRIKE_SECONDS = 4.0, 7.0
+PRODUCER = "world"
 
 
 def prepare() -> list[Path]:
     """Before the settings are read; returns where the example's modules are."""
-    if not (EXAMPLES / "shop").is_dir():
+    if not all((EXAMPLES / name).is_dir() for name in ("shop", "warehouse")):
         raise click.ClickException("the examples are not installed: run 'make demo' in a checkout of Tidemill")
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
@@ -42,7 +49,7 @@ def prepare() -> list[Path]:
 
 
 def producer() -> Spec:
-    return Spec(PRODUCER, [sys.executable, "-m", "shop.produce"], Stage.PRODUCER)
+    return Spec(PRODUCER, [sys.executable, "-m", PRODUCER], Stage.PRODUCER)
 
 
 @dataclass(frozen=True)
@@ -78,11 +85,17 @@ class Demo:
         with transaction() as session:
             queues = figures.queues(session)
             recent = figures.executions(session)
+            runs = _runs(session)
         waiting = sum(each.ready + each.later for each in queues)
         running, parked = sum(each.running for each in queues), sum(each.parked for each in queues)
         self._screen.say(
             f"jobs: {recent.done} done in the last {recent.minutes:g} min, {waiting} waiting, {running} running, "
             f"{parked} parked; {recent.retried} tries were repeated, {recent.lost} were lost and recovered"
+        )
+        self._screen.say(
+            f"reactive tasks: {runs.tasks}; {runs.done} runs done, {runs.waiting} waiting, {runs.running} running, "
+            f"{runs.backing_off} to be tried again, {runs.quarantined} tasks in quarantine"
+            + (f"; the last done: {runs.last}" if runs.last else "")
         )
 
     def _strike(self, now: float) -> None:
@@ -107,6 +120,36 @@ class Demo:
                 f"{now - victim.at:.0f} s after the kill (the lease here is {span(settings().lease)})"
             )
             self._victim, self._strike_at = None, float("inf")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """`done`: of the last minutes. `backing_off`: of those that wait, the ones that have failed."""
+
+    tasks: int
+    quarantined: int
+    done: int
+    waiting: int
+    running: int
+    backing_off: int
+    last: str | None
+
+
+def _runs(session: Session) -> Runs:
+    tasks = sa.select(sa.func.count(), sa.func.count(ReactiveTask.quarantined_at))
+    found = session.execute(tasks.where(ReactiveTask.removed_at.is_(None))).one()
+    live = {
+        (state, failed): count
+        for state, failed, count in session.execute(
+            sa.select(TaskRun.state, TaskRun.error.is_not(None), sa.func.count()).where(LIVE).group_by(sa.text("1, 2"))
+        )
+    }
+    done = sa.and_(TaskRun.state == RunState.DONE, TaskRun.ended_at > sa.func.now() - figures.RECENT)
+    count = session.scalar(sa.select(sa.func.count()).where(done)) or 0
+    last = session.scalar(sa.select(TaskRun.task).where(done).order_by(TaskRun.ended_at.desc()).limit(1))
+    failed = live.get((RunState.WAITING, True), 0)
+    running = live.get((RunState.RUNNING, False), 0) + live.get((RunState.RUNNING, True), 0)
+    return Runs(*found, count, live.get((RunState.WAITING, False), 0) + failed, running, failed, last)
 
 
 def _longest_running(session: Session, worker: str) -> Job | None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from app.cli.health import broker, database, here, work
+from app.cli.health import broker, database, here, triggers, work
 from app.cli.health.finding import Finding, Level, fail, ok, warn
 from app.cli.output import document, json_option
 from app.db import autocommit
@@ -94,6 +94,8 @@ def _work(session: Session) -> Iterator[Finding]:
         ("scheduler", work.services),
         ("leases", work.leases),
         ("periodic jobs", work.timetables),
+        ("reactive tasks", triggers.tasks),
+        ("triggers", triggers.sound),
         ("invariants", work.sound),
     )
     for name, check in checks:

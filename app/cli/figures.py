@@ -17,6 +17,7 @@ from app.jobs.model import JobLog, Outcome
 from app.limits import Queue
 from app.schema import CLAIMABLE
 from app.workers import GONE, Worker
+from triggers.model import LIVE, ReactiveTask, RunState, TaskRun
 
 RECENT = timedelta(minutes=5)
 _NO_RUN = (Outcome.CANCELLED, Outcome.EXPIRED, Outcome.ABSORBED)
@@ -35,6 +36,8 @@ class QueueFigures:
     max_parallel: int | None = None
     rate: str | None = None
     burst: float | None = None
+    #: What waits in it: `jobs`, `runs`, or both.
+    holds: str = "jobs"
 
     @property
     def stands_still(self) -> bool:
@@ -71,10 +74,23 @@ class Executions:
         return round(self.failed / self.minutes, 1)
 
 
+@dataclass(frozen=True)
+class ReactiveFigures:
+    """`tasks` are those that are declared; `done` and `failed` count runs that ended in the last minutes."""
+
+    tasks: int
+    running: int
+    waiting: int
+    paused: int
+    quarantined: int
+    done: int
+    failed: int
+
+
 def queues(session: Session) -> list[QueueFigures]:
     """Those with work, with limits, or with a live worker."""
     slots = workers.slots(session)
-    counts = {row["queue"]: dict(row) for model in CLAIMABLE for row in session.execute(_counts(model)).mappings()}
+    counts = _counted(session)
     limits = {row.name: row for row in session.execute(sa.select(Queue)).scalars()}
     found = []
     for name in sorted({*slots, *counts, *limits}):
@@ -86,6 +102,48 @@ def queues(session: Session) -> list[QueueFigures]:
                 values |= {"rate": str(Rate(limit.rate)), "burst": limit.burst}
         found.append(QueueFigures(name, slots=slots.get(name, 0), **values))
     return found
+
+
+def _counted(session: Session) -> dict[str, dict[str, Any]]:
+    """By queue; jobs may have been put into the queue of a pool."""
+    found: dict[str, dict[str, Any]] = {}
+    for model in CLAIMABLE:
+        holds = f"{model.__tablename__}s"
+        for row in session.execute(_counts(model)).mappings():
+            before, words = found.get(row["queue"]), dict(row) | {"holds": holds}
+            found[row["queue"]] = words if before is None else _sum(before, words)
+    return found
+
+
+def _sum(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    ages = [each["oldest"] for each in (one, other) if each["oldest"] is not None]
+    both = {word: one[word] + other[word] for word in ("ready", "later", "running", "parked")}
+    return both | {
+        "queue": one["queue"],
+        "oldest": max(ages, default=None),
+        "holds": f"{one['holds']} and {other['holds']}",
+    }
+
+
+def reactive(session: Session, recent: timedelta = RECENT) -> ReactiveFigures:
+    declared = ReactiveTask.removed_at.is_(None)
+
+    def count(*conditions: sa.ColumnElement[bool]) -> Any:
+        return sa.select(sa.func.count()).where(*conditions).scalar_subquery()
+
+    ended = TaskRun.ended_at > sa.func.now() - recent
+    row = session.execute(
+        sa.select(
+            count(declared),
+            count(LIVE, TaskRun.state == RunState.RUNNING),
+            count(LIVE, TaskRun.state == RunState.WAITING),
+            count(declared, ReactiveTask.paused.is_(True)),
+            count(declared, ReactiveTask.quarantined_at.is_not(None)),
+            count(ended, TaskRun.state == RunState.DONE),
+            count(ended, TaskRun.state == RunState.FAILED),
+        )
+    ).one()
+    return ReactiveFigures(*row)
 
 
 def _counts(model: Any) -> sa.Select[Any]:

@@ -16,6 +16,8 @@ from app.cli.output import document, json_option, table
 from app.db import transaction
 from app.jobs.model import Job, KnownTask
 from app.limits import Queue
+from triggers.definition import queue_of
+from triggers.model import ReactivePool
 
 
 @click.group()
@@ -103,5 +105,6 @@ def _is_known(session: Session, name: str) -> bool:
         sa.select(Queue.name).where(Queue.name == name),
         sa.select(KnownTask.queue).where(KnownTask.queue == name),
         sa.select(Job.queue).where(Job.queue == name).limit(1),
+        sa.select(ReactivePool.name).where(queue_of("") + ReactivePool.name == name),
     )
     return any(session.execute(query.limit(1)).first() for query in known) or name in workers.slots(session)

@@ -17,6 +17,7 @@ from app.cli.doctor import doctor
 from app.cli.job import job
 from app.cli.migrate import migrate
 from app.cli.queue import queue
+from app.cli.reactive import reactive
 from app.cli.simulate import simulate
 from app.cli.status import status
 from app.cli.up import up
@@ -39,7 +40,7 @@ def tidemill(ctx: click.Context) -> None:
         ctx.color = False
 
 
-for command in (up, migrate, status, doctor, job, queue, ctl, simulate):
+for command in (up, migrate, status, doctor, job, queue, ctl, reactive, simulate):
     tidemill.add_command(command)
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from app.cli import figures
-from app.cli.figures import Executions, QueueFigures, WorkerFigures
+from app.cli.figures import Executions, QueueFigures, ReactiveFigures, WorkerFigures
 from app.cli.output import document, heading, json_option, span, table
 from app.db import transaction
 
@@ -26,6 +26,7 @@ def status(*, as_json: bool) -> None:
         queues = figures.queues(session)
         workers = figures.live_and_gone(session)
         recent = figures.executions(session)
+        reactive = figures.reactive(session)
     if as_json:
         document(
             {
@@ -33,10 +34,12 @@ def status(*, as_json: bool) -> None:
                 "workers": [asdict(each) for each in workers],
                 "executions": asdict(recent)
                 | {"done_per_minute": recent.done_per_minute, "failed_per_minute": recent.failed_per_minute},
+                "reactive": asdict(reactive),
             }
         )
     else:
         _show(queues, workers, recent)
+        _show_reactive(reactive, recent.minutes)
 
 
 def _show(queues: list[QueueFigures], workers: list[WorkerFigures], recent: Executions) -> None:
@@ -45,22 +48,34 @@ def _show(queues: list[QueueFigures], workers: list[WorkerFigures], recent: Exec
     table(
         headers,
         [(q.name, q.ready, q.later, q.running, q.parked, q.oldest, q.slots, _limits(q)) for q in queues],
-        empty="no job waits, and no worker lives",
+        empty="nothing waits, and no worker lives",
     )
     for each in queues:
         if each.stands_still:
-            click.secho(f"! {each.name}: {each.ready} jobs are ready and no live worker takes them", fg="red")
+            click.secho(f"! {each.name}: {each.ready} {each.holds} are ready and no live worker takes them", fg="red")
     heading("Workers")
     table(
         ("worker", "slots", "last beat", "queues"),
         [(w.name, w.slots, _beat(w), ", ".join(w.queues)) for w in workers],
         empty="none has reported",
     )
-    heading(f"Last {recent.minutes:g} minutes")
+    heading(f"Jobs of the last {recent.minutes:g} minutes")
     click.echo(
         f"{recent.done} done ({recent.done_per_minute:g}/min), {recent.failed} failed "
         f"({recent.failed_per_minute:g}/min), {recent.retried} retried, {recent.lost} lost"
     )
+
+
+def _show_reactive(reactive: ReactiveFigures, minutes: float) -> None:
+    if not reactive.tasks and not reactive.waiting and not reactive.running:
+        return
+    heading("Reactive tasks")
+    words = [f"{reactive.tasks} declared", f"{reactive.running} running", f"{reactive.waiting} waiting"]
+    words += [f"{reactive.paused} paused"] if reactive.paused else []
+    click.echo(", ".join(words) + f"; {reactive.done} runs done and {reactive.failed} failed in {minutes:g} minutes")
+    if reactive.quarantined:
+        told = f"! {reactive.quarantined} quarantined: tidemill reactive list --state quarantined"
+        click.secho(told, fg="red")
 
 
 def _limits(queue: QueueFigures) -> str | None:

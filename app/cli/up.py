@@ -29,7 +29,7 @@ PRODUCER_SECONDS, SERVICE_SECONDS = 5.0, 10.0
 
 
 @click.command()
-@click.option("--demo", is_flag=True, help="Run the example shop, with visible work.")
+@click.option("--demo", is_flag=True, help="Run the examples, with visible work.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="How many workers.")
 @click.option("--flower-port", type=click.IntRange(1, 65535), help="Where Flower listens; 5555 where that is free.")
 def up(*, demo: bool, workers: int, flower_port: int | None) -> None:

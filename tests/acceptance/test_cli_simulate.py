@@ -26,7 +26,7 @@ TIMES = "--since 2026-07-01T00:00:00Z --until 2026-07-02T00:00:00Z"
 NAMES = ("dds.orders", "loaded_to")
 
 FILE = """
-from triggers import Run, {function}, new_day, pool, reactive
+from tidemill import Run, {function}, new_day, pool, reactive
 
 pool("marts", max_parallel={parallel})
 

@@ -28,7 +28,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 SHELL = ("sh", "bash", "shell", "console")
 #: What examples may import of ours: the facade, and what is documented by its full name.
-PUBLIC = ("tidemill", "app.embedded", "app.errors")
+PUBLIC = ("tidemill", "tidemill.testing", "app.embedded", "app.errors")
 OURS = ("app", "recovery", "triggers", "stages", "processes", "tidemill")
 
 

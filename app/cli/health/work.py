@@ -29,7 +29,7 @@ def taken(queues: list[QueueFigures], workers: list[WorkerFigures]) -> list[Find
     found = [
         fail(
             "workers",
-            f"queue {each.name}: {each.ready} jobs are ready and no live worker takes them",
+            f"queue {each.name}: {each.ready} {each.holds} are ready and no live worker takes them",
             f"start one: celery -A app worker -Q {each.name}",
         )
         for each in lonely

@@ -1,0 +1,117 @@
+"""What holds a task, or its run: a sentence for each thing, with the command that ends it where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Row
+from sqlalchemy.orm import Session
+
+from app import workers
+from app.claims import Lane
+from app.claims.model import is_running, is_waiting
+from app.clock import Rate
+from app.limits import Queue
+from triggers.model import RUN, RunState, TaskRun
+from triggers.starting import same_input
+from triggers.trigger import Trigger
+from triggers.values import Values
+from triggers.verdict import dotted
+
+ERROR_SHOWN = 300
+
+
+def iso(moment: datetime) -> str:
+    return moment.isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
+
+
+def quarantined(row: Row[Any], found: Values, trigger: Trigger) -> bool:
+    """Still: the next evaluation releases it where its input has moved."""
+    return row.quarantined_at is not None and same_input(row.quarantine_values, found, row.name, trigger)
+
+
+def resting(row: Row[Any], now: datetime) -> bool:
+    return row.start_after is not None and row.start_after > now
+
+
+def of_task(row: Row[Any], found: Values, trigger: Trigger, *, live: bool) -> Iterator[str]:
+    if row.removed_at is not None:
+        yield f"it is not declared any more since {iso(row.removed_at)}"
+    if row.paused:
+        yield f"it is paused: tidemill reactive resume {row.name}"
+    if quarantined(row, found, trigger):
+        yield (
+            f"it is quarantined since {iso(row.quarantined_at)} ({_first_line(row.quarantine_reason)}), until its "
+            f"input moves or its code changes: tidemill reactive release {row.name}"
+        )
+    if not live and resting(row, found.now):
+        yield f"its min_interval lets it start again from {iso(row.start_after)}"
+    seen = found.seen.get(row.name, {})
+    for leaf in trigger.leaves:
+        name = (leaf.entity, leaf.parameter)
+        before, current = seen.get(name), found.current.get(name)
+        if leaf.needs_seen and before is not None and current is not None and current < before:
+            yield (
+                f"{dotted(name)} was restated to {iso(current)}, behind the {iso(before)} that it has seen: "
+                f"tidemill reactive rewind {row.name} --to {current.isoformat().replace('+00:00', 'Z')}"
+            )
+
+
+def of_run(session: Session, run: Row[Any], now: datetime) -> Iterator[str]:
+    if run.state == RunState.RUNNING:
+        yield f"run {run.id} works on it since {iso(run.claimed_at)} ({run.claimed_by}); it is checked again at its end"
+        return
+    if run.not_before is not None and run.not_before > now:
+        failure = f" after {_first_line(run.error)}" if run.error else ""
+        yield f"run {run.id} backs off{failure}: it is tried again from {iso(run.not_before)}"
+    else:
+        yield f"run {run.id} waits in pool {run.queue.partition('.')[2]}: {_place(session, run)}"
+    if run.queue not in workers.slots(session):
+        yield f"no live worker takes {run.queue}: celery -A app worker -Q {run.queue}"
+
+
+def _first_line(text: str | None) -> str:
+    line = (text or "").strip().partition("\n")[0]
+    return line if len(line) <= ERROR_SHOWN else line[: ERROR_SHOWN - 1] + "…"
+
+
+def _place(session: Session, run: Row[Any]) -> str:
+    ready = TaskRun.ready(Lane.MAIN)
+    mine = sa.select(ready).where(RUN.c.id == run.id).scalar_subquery()
+    before = sa.and_(
+        TaskRun.queue == run.queue,
+        is_waiting(TaskRun),
+        ready <= sa.func.now(),
+        sa.tuple_(TaskRun.rank, ready, TaskRun.id) < sa.tuple_(run.rank, mine, run.id),
+    )
+    of_queue = sa.and_(TaskRun.queue == run.queue, is_running(TaskRun))
+    ahead, running = (
+        session.execute(sa.select(sa.func.count()).where(condition)).scalar_one() for condition in (before, of_queue)
+    )
+    limits = session.execute(sa.select(Queue).where(Queue.name == run.queue)).scalar_one_or_none()
+    words = [f"{ahead} before it", f"{running} running"]
+    if limits is not None and limits.max_parallel is not None:
+        full = ": it is full" if running >= limits.max_parallel else ""
+        words[1] += f" of {limits.max_parallel}{full}"
+    if limits is not None and limits.rate is not None:
+        words.append(f"at most {Rate(limits.rate)} may start")
+    if limits is not None and limits.paused:
+        words.append(f"the pool is paused: tidemill queue resume {run.queue}")
+    return ", ".join(words)
+
+
+def then(run: dict[str, Any], at: datetime) -> Iterator[str]:
+    """What held the run of a past evaluation at that moment, as far as its row tells today."""
+    started, ended = run.get("started_at"), run.get("ended_at")
+    if not run or (ended is not None and ended <= at):
+        return
+    number, until = run["id"], started or ended
+    if started is not None and started <= at:
+        yield f"run {number} worked on it, " + (f"until {iso(ended)}" if ended else "and works still")
+    else:
+        yield f"run {number} waited in pool {run['queue'].partition('.')[2]}, " + (
+            f"until {iso(until)}" if until else "and waits still"
+        )
