@@ -6,7 +6,8 @@ What it promises:
   will deliver what it lacks. The slot is kept in the pool of the waiting task, against lower priorities only.
 - For at most `max_hold`, for each run that delivers. A hold that is spent does not come again for the same run.
 - The run that delivers inherits the priority of whoever waits for it, also through tasks that have no run yet: these
-  are waited for as much as the one behind them. So what is held never waits for something that is itself held.
+  are waited for as much as the one behind them. So what is held never waits for something that is itself held, as long
+  as whoever writes down a plan writes both parts of it at once: what is reserved, and what is inherited.
 - Pure, and the same plan for the same facts in any order.
 """
 

@@ -198,7 +198,7 @@ def _trigger(task: Task, text: str) -> Trigger:
         raise click.UsageError(f"--trigger is not JSON: {error}.") from None
     if isinstance(data, dict):
         data.setdefault("format", FORMAT)
-    interval = timedelta(microseconds=task.min_interval) if task.min_interval else None
+    interval = None if task.min_interval is None else timedelta(microseconds=task.min_interval)
     return checked_trigger(task.name, from_json(data), interval)
 
 

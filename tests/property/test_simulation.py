@@ -189,7 +189,7 @@ def test_no_run_too_many(
         for sooner, later in pairwise(mine):
             assert sooner.ended_at is not None
             assert sooner.ended_at <= later.fired_at
-            assert later.started_at - sooner.started_at >= task.min_interval
+            assert later.started_at - sooner.started_at >= (task.min_interval or 0)
         for each in mine:
             seen = {name: to_datetime(value) for name, value, _ in each.window if value is not None}
             values = {name: to_datetime(value) for name, _, value in each.window if value is not None}
