@@ -79,15 +79,6 @@ class Grant:
         return self.tokens - calls
 
 
-def most_rank(limits: Limits, live: int) -> int | None:
-    """The largest rank, which is the least urgent, that may start now: one for which a slot is free beside those that
-    are kept for better ranks. None: any may."""
-    if limits.max_parallel is None:
-        return None
-    kept, free = sorted(limits.kept), limits.max_parallel - live
-    return kept[free - 1] if 0 < free <= len(kept) else None
-
-
 def grant(limits: Limits, live: int, want: int) -> Grant:
     """Pure: what a claim of `want` rows may have while `live` claims run."""
     tokens = (

@@ -6,7 +6,8 @@ What it promises:
   will deliver what it lacks. The slot is kept in the pool of the waiting task, against lower priorities only.
 - For at most `max_hold`, for each run that delivers. A hold that is spent does not come again for the same run.
 - The run that delivers inherits the priority of whoever waits for it, also through tasks that have no run yet: these
-  are waited for as much as the one behind them. So what is held never waits for something that is itself held.
+  are waited for as much as the one behind them. So what is held never waits for something that is itself held, as long
+  as whoever writes down a plan writes both parts of it at once: what is reserved, and what is inherited.
 - Pure, and the same plan for the same facts in any order.
 """
 
@@ -16,13 +17,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from app.ranks import Rank
 from triggers.instants import Instant
 from triggers.verdict import Parameter
-
-#: As in the rows of runs: minus the priority, smaller first.
-Rank: TypeAlias = int
-#: Of a small integer: whoever waits may start.
-ANY_RANK: Rank = 32_767
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,20 +173,3 @@ def _reserve(
 
 def _order(reservation: Reservation) -> tuple[int, str]:
     return -reservation.priority, reservation.consumer
-
-
-def most_rank(max_parallel: int | None, running: int, reserved_ranks: Iterable[Rank]) -> Rank | None:
-    """The largest rank that may be claimed now; None: nothing may.
-
-    A run may start if a slot is left for it when each reservation of a higher priority has got one.
-
-    >>> most_rank(2, 1, [-10])  # the one free slot is for priority 10 and above
-    -10
-    """
-    if max_parallel is None:
-        return ANY_RANK
-    free = max_parallel - running
-    if free < 1:
-        return None
-    reserved = sorted(reserved_ranks)
-    return ANY_RANK if len(reserved) < free else reserved[free - 1]

@@ -15,7 +15,8 @@ from app import workers
 from app.claims import Lane
 from app.claims.model import is_running, is_waiting
 from app.clock import Rate
-from app.limits import Limits, Queue, kept_now, most_rank
+from app.limits import Queue, kept_now
+from app.ranks import most_rank
 from triggers.definition import queue_of
 from triggers.model import RUN, ReactiveHold, RunState, TaskRun
 from triggers.starting import same_input
@@ -117,7 +118,7 @@ def _held_back(session: Session, run: Row[Any]) -> Iterator[str]:
     ).one_or_none()
     if row is None or not row.kept:
         return
-    most = most_rank(Limits(**row._mapping), session.execute(_running(run.queue)).scalar_one())
+    most = most_rank(row.max_parallel, session.execute(_running(run.queue)).scalar_one(), row.kept)
     if most is None or run.rank <= most:
         return
     better = sa.and_(ReactiveHold.pool == run.queue.partition(".")[2], -ReactiveHold.priority < run.rank)

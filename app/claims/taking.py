@@ -14,6 +14,7 @@ from app.claims.cursor import Cursor
 from app.claims.model import Executor, PassKey
 from app.claims.statements import SIZES, claiming, live, prepared, ranks_in_use
 from app.db import autocommit, transaction
+from app.ranks import Rank, most_rank
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,8 @@ def _take_under_limits(cursor: Cursor, want: int, worker: str, lease: timedelta)
                 # The clock was set back: from now on the bucket fills by the new one.
                 limits.spend(session, cursor.queue, granted, 0)
             return _Taken(Claim(new_pass(), paused=allowed.paused), limited=cursor.limited, unknown_rank=False)
-        most = limits.most_rank(allowed, running)
-        taken = _claim(session, cursor, granted.count, worker, lease, under_limits=True, most_rank=most)
+        most = most_rank(allowed.max_parallel, running, allowed.kept)
+        taken = _claim(session, cursor, granted.count, worker, lease, under_limits=True, most=most)
         rows = taken.claim.rows
         limits.spend(session, cursor.queue, granted, len(rows))
         faults.reach("claim.before_commit")
@@ -94,11 +95,11 @@ def _claim(
     lease: timedelta,
     *,
     under_limits: bool,
-    most_rank: int | None = None,
+    most: Rank | None = None,
 ) -> _Taken:
     size = max(each for each in SIZES if each <= want)
     pass_key = new_pass()
-    ranks = sorted(rank for rank in cursor.positions if most_rank is None or rank <= most_rank)
+    ranks = sorted(rank for rank in cursor.positions if most is None or rank <= most)
     # Not the names of columns: SQLAlchemy would take them for values of the update.
     parameters: dict[str, Any] = {
         "p_queue": cursor.queue,

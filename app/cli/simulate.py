@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import click
+from sqlalchemy.orm import Session
 
 from app.cli.arguments import Past
 from app.cli.output import document, json_option
@@ -19,7 +19,7 @@ from app.cli.simulated import Found, as_data, show
 from app.clock import Rate, duration
 from app.db import transaction
 from app.errors import BadRequest, NotFound
-from triggers import instants
+from triggers import instants, lookup
 from triggers.definition import checked_trigger
 from triggers.instants import Instant, shown, to_datetime, to_instant
 from triggers.leaves import FORMAT
@@ -123,7 +123,8 @@ def _simulate(asked: Asked) -> Found:
         if until <= since:
             raise click.UsageError(f"--until {until.isoformat()} does not lie after --since {since.isoformat()}.")
         known = recorded.registered(session)
-        name = None if asked.task is None else _named(asked.task, {*known.tasks, *(tried.tasks if tried else ())})
+        names = tried.tasks if tried else ()
+        name = None if asked.task is None else _named(session, asked.task, known.tasks, names)
         trial = _trial(known.tasks, name, asked.trigger, tried)
         every = [*known.tasks.values(), *(trial.tasks.values() if trial else ())]
         past = recorded.past(session, {each for task in every for each in task.trigger.parameters}, since, until)
@@ -152,18 +153,13 @@ def _simulate(asked: Asked) -> Found:
     return Found(since, until, len(changes), past.runs, first, second, difference, told)
 
 
-def _named(words: str, names: set[str]) -> str:
-    if words in names:
-        return words
-    ends = sorted(name for name in names if name.endswith(f".{words}"))
-    if len(ends) == 1:
-        return ends[0]
-    if ends:
-        raise BadRequest(f"{words!r} may be {' or '.join(ends[:10])}: write more of its name")
-    tails = {name.rpartition(".")[2]: name for name in names} | {name: name for name in names}
-    near = get_close_matches(words[:200], tails, 1)
-    hint = f"did you mean {tails[near[0]]}?" if near else "'tidemill doctor' shows whether it was registered"
-    raise NotFound(f"there is no reactive task {words[:200]!r}: {hint}")
+def _named(session: Session, words: str, known: Collection[str], tried: Collection[str]) -> str:
+    """What is tried goes first: it may have the name of a registered task, or a new one."""
+    ends = [each for each in tried if each == words or each.endswith(f".{words}")]
+    name = ends[0] if len(ends) == 1 else lookup.task(session, words)
+    if name not in known and name not in tried:
+        raise NotFound(f"the task {name} is not declared any more, or its trigger was written by another release")
+    return name
 
 
 def _trial(known: dict[str, Task], name: str | None, text: str | None, tried: draft.Draft | None) -> Trial | None:
@@ -202,7 +198,7 @@ def _trigger(task: Task, text: str) -> Trigger:
         raise click.UsageError(f"--trigger is not JSON: {error}.") from None
     if isinstance(data, dict):
         data.setdefault("format", FORMAT)
-    interval = timedelta(microseconds=task.min_interval) if task.min_interval else None
+    interval = None if task.min_interval is None else timedelta(microseconds=task.min_interval)
     return checked_trigger(task.name, from_json(data), interval)
 
 

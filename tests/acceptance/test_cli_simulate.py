@@ -26,7 +26,7 @@ TIMES = "--since 2026-07-01T00:00:00Z --until 2026-07-02T00:00:00Z"
 NAMES = ("dds.orders", "loaded_to")
 
 FILE = """
-from triggers import Run, {function}, new_day, pool, reactive
+from tidemill import Run, {function}, new_day, pool, reactive
 
 pool("marts", max_parallel={parallel})
 
@@ -245,3 +245,13 @@ def test_a_task_of_another_release_is_left_out_and_told(tidemill: Tidemill, sess
     said = tidemill(f"simulate {TIMES} --json")
     assert said.err == "Note: marts.report is left out: its trigger was written by another release\n"
     assert fired(said.data["launches"]) == list(range(1, 24, 2))
+    assert one_sentence(tidemill(f"simulate {TIMES} --task report"), "written by another release")
+
+
+def test_running_again_at_once_may_be_tried_where_it_is_meant(tidemill: Tidemill, session: Session) -> None:
+    # T10
+    session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == "marts.build").values(min_interval=timedelta(0)))
+    session.commit()
+    delay = {"kind": "delay", "entity": "dds.orders", "parameter": "loaded_to", "max_delay_us": 120_000_000}
+    found = simulated(tidemill, "--task", "build", "--length", "1min", "--trigger", json.dumps(delay))
+    assert fired(found["launches"])[:7] == [0, 0, 0, 1, 1, 1, 2]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triggers.holding import ANY_RANK, Hold, LiveRun, Plan, PoolNow, TaskNow, most_rank, plan
+from app.ranks import ANY_RANK, most_rank
+from triggers.holding import Hold, LiveRun, Plan, PoolNow, TaskNow, plan
 
 X, Y, Z = ("dds.x", "to"), ("dds.y", "to"), ("dds.z", "to")
 POOL = PoolNow("p", 2, 100)

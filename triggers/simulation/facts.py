@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 from triggers.instants import MINUTE, Instant, span
@@ -27,7 +26,7 @@ class Task:
     pool: str = "default"
     priority: int = 0
     produces: tuple[Parameter, ...] = ()
-    min_interval: int = 0
+    min_interval: int | None = None
     first_run: str = "fire"
     on_lapse: str = "drop"
     max_failures: int = 5
@@ -42,7 +41,7 @@ class Task:
             declared.pool,
             declared.priority,
             tuple((entity, parameter) for entity, parameter in declared.produces or ()),
-            span(declared.min_interval or timedelta(0)),
+            None if declared.min_interval is None else span(declared.min_interval),
             declared.first_run,
             declared.on_lapse,
             declared.max_failures,

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Sequence
 
 from app.limits import HORIZON, Limits, grant
-from triggers.holding import Rank, most_rank
+from app.ranks import Rank, most_rank
 from triggers.instants import SECOND, Instant
 from triggers.pools import BEST_RANK
 from triggers.simulation.facts import Pool

@@ -91,13 +91,14 @@ class World:
 
     def _enter(self, warehouse: Warehouse, since: Instant) -> None:
         self._conditions.set_now(since)
-        for parameter, value in self._current.items():
-            self._conditions.set_current(parameter, value)
         for task in warehouse.tasks:
             if task.name in self._states:
                 raise BadRequest(f"the task {task.name!r} is given twice: give each name once")
             state = self._states[task.name] = _State(task, dict(warehouse.seen.get(task.name, {})))
             self._conditions.put(task.name, task.trigger, state.seen)
+        # An index keeps values of parameters that a task names, and no others.
+        for parameter, value in self._current.items():
+            self._conditions.set_current(parameter, value)
         self._ended = set(self._states)
 
     # The clock
