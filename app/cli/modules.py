@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import SettingsError
+from app.jobs import schedules
 from app.settings import settings
 
 
@@ -22,6 +23,8 @@ def application() -> Any:
         raise SettingsError(
             f"TIDEMILL_MODULES={names!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
+    # What was declared is written when a service, or whoever else registers it, says so.
+    schedules.loading(False)
     app.finalize()
     return app
 

@@ -25,9 +25,9 @@ AT = "2026-07-02T00:00:00Z"
 
 @pytest.fixture(autouse=True)
 def _tasks(session: Session, broker_url: str) -> Iterator[None]:
-    register(kit.definition(TASK), kit.definition("shop.marts.mart_b", Delta("src.orders", "loaded_to", "2d")))
-    yield
-    kit.unregister()
+    with kit.alone():
+        register(kit.definition(TASK), kit.definition("shop.marts.mart_b", Delta("src.orders", "loaded_to", "2d")))
+        yield
 
 
 def missed_window(session: Session, task: str = TASK) -> None:

@@ -20,6 +20,8 @@ from tests.kit.waiting import wait_until
 SECONDS = 40
 #: Who dies at which point. `enqueue.*` is the transaction that makes a run, and rings after its commit.
 EVALUATION = ("start.before_commit", "enqueue.before_commit", "enqueue.committed", "start.committed")
+#: The service makes runs in its own transaction, which has its own points.
+SERVICE = ("service.before_commit", "service.committed")
 SWEEP = ("sweep.before_commit", "sweep.committed")
 WORKER = (
     *("ring.before_publish", "ring.published", "ticket.received", "claim.before_commit", "claim.committed"),
@@ -41,7 +43,7 @@ def env(env: dict[str, str]) -> dict[str, str]:
 
 
 def test_every_point_is_somebodys() -> None:
-    assert set(EVALUATION + SWEEP + WORKER + OF_JOBS) == set(faults.POINTS)
+    assert set(EVALUATION + SERVICE + SWEEP + WORKER + OF_JOBS) == set(faults.POINTS)
 
 
 def _all_is_well(session: Session) -> None:
@@ -107,7 +109,7 @@ def _gated_twice(processes: Processes, env: dict[str, str], session: Session) ->
     w.open_gate("gated")
 
 
-@pytest.mark.parametrize("point", EVALUATION)
+@pytest.mark.parametrize("point", [*EVALUATION[:-1], *SERVICE])
 def test_the_scheduler_dies_while_it_evaluates(
     point: str, env: dict[str, str], processes: Processes, session: Session, tmp_path: Path
 ) -> None:

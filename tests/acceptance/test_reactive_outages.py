@@ -196,7 +196,7 @@ def test_postgres_is_killed_under_a_run(
 ) -> None:
     """The run that works through it ends as if nothing had been; services come back by themselves."""
     make_durable(session)
-    env |= {"TIDEMILL_LEASE": "10s"}
+    env |= {"TIDEMILL_LEASE": "30s"}
     worker = processes.celery_worker(env)
     scheduler, beat = processes.scheduler(env), processes.beat(env)
     w.load("silent", 1)

@@ -27,8 +27,8 @@ SOURCE = ("src.orders", "loaded_to")
 
 @pytest.fixture(autouse=True)
 def _clean(session: Session, broker_url: str) -> Iterator[None]:
-    yield
-    kit.unregister()
+    with kit.alone():
+        yield
 
 
 def has_seen(session: Session, number: int, task: str = MART) -> None:

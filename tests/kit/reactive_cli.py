@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -108,3 +109,13 @@ def states(session: Session, task: str = MART) -> list[str]:
     session.rollback()
     query = sa.select(TaskRun.state).where(TaskRun.task == task).order_by(TaskRun.id)
     return [str(state) for state in session.execute(query).scalars()]
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Without the tasks that other tests of this process have imported."""
+    others = dict(registration.declared)
+    registration.declared.clear()
+    yield
+    registration.declared.clear()
+    registration.declared.update(others)
