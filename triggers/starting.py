@@ -40,12 +40,12 @@ UNREADABLE = (ValueError, TypeError, AttributeError, LookupError)
 class Started:
     """`runs`: the new ones, by task. `lapsed`: tasks whose trigger held when it was last stored, and does not now.
     `unreadable`: tasks whose trigger this release cannot read. `left`: fired, but more than `most`. `decided`: those
-    that were looked at; of the others, each cannot start now, or somebody else is changing it. `baselined`: those for
-    which what is there was taken for seen."""
+    that were looked at; of the others, each cannot start now, or somebody else is changing it. `changed`: those whose
+    generation moved by it, because what is there was taken for seen, or ended their quarantine."""
 
     runs: dict[str, RunId]
     lapsed: int = 0
-    baselined: frozenset[str] = frozenset()
+    changed: frozenset[str] = frozenset()
     decided: frozenset[str] = frozenset()
     unreadable: int = 0
     left: int = 0
@@ -86,7 +86,8 @@ def start_ready(session: Session, names: Sequence[str], cause: str = "polling", 
         held = row.quarantined_at is not None and same_input(row.quarantine_values, found, row.name, triggers[row.name])
         if not held:
             decided.append(_Decision(row, triggers[row.name], found.check(row.name, triggers[row.name]).fired))
-    _release(session, [each.task.name for each in decided if each.task.quarantined_at is not None])
+    released = [each.task.name for each in decided if each.task.quarantined_at is not None]
+    _release(session, released)
     fired = [each.task for each in decided if each.fired]
     runs = _insert_runs(session, fired[:most])
     changed = [each for each in decided if each.task.name in runs or (each.task.fired and not each.fired)]
@@ -94,7 +95,7 @@ def start_ready(session: Session, names: Sequence[str], cause: str = "polling", 
     faults.reach("start.before_commit")
     looked_at = frozenset(row.name for row in asked)
     lapsed, left = sum(not each.fired for each in changed), len(fired) - len(fired[:most])
-    return Started(runs, lapsed, baselined, looked_at, unreadable, left)
+    return Started(runs, lapsed, baselined.union(released), looked_at, unreadable, left)
 
 
 def readable(task: str, stored: Any) -> Trigger | None:
@@ -107,7 +108,10 @@ def readable(task: str, stored: Any) -> Trigger | None:
 
 _LOCKING = (
     sa.select(*TASK.c)
-    .where(ReactiveTask.name == sa.any_(sa.bindparam("names", type_=ARRAY(sa.Text))), startable(sa.func.now()))
+    # The time now, not that at which the transaction began: a rest that the caller saw end must be over here too.
+    .where(
+        ReactiveTask.name == sa.any_(sa.bindparam("names", type_=ARRAY(sa.Text))), startable(sa.func.clock_timestamp())
+    )
     .order_by(ReactiveTask.id)
     .with_for_update(skip_locked=True)
 )
@@ -146,7 +150,14 @@ def _release(session: Session, names: Sequence[str]) -> None:
         session.execute(
             sa.update(ReactiveTask)
             .where(ReactiveTask.name.in_(names))
-            .values(quarantined_at=None, quarantine_reason=None, quarantine_values=None, failures=0)
+            .values(
+                quarantined_at=None,
+                quarantine_reason=None,
+                quarantine_values=None,
+                failures=0,
+                # Whoever follows the tasks must hear of it.
+                generation=ReactiveTask.generation + 1,
+            )
         )
 
 

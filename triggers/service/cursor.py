@@ -28,6 +28,8 @@ from triggers.polling import micros
 
 #: More that moved at once is not followed any more, but read anew as a whole.
 LIMIT = 20_000
+#: As a session that holds duties may be silent (`app.duties`).
+FROZEN_SECONDS = 10
 
 
 @dataclass
@@ -46,7 +48,8 @@ class Changes:
 
 def take_over(session: Session) -> int:
     """From now on the streams are followed from here; returns the new term. To be called before anything is read, in
-    a transaction that sees one snapshot throughout."""
+    a transaction that sees one snapshot throughout. Whoever has the row for long is not waited for."""
+    session.execute(sa.select(_end_when_frozen(), sa.func.set_config("lock_timeout", "1s", True)))
     here = {"snapshot": sa.func.pg_current_snapshot(), "cluster": _cluster(), "moved_at": sa.func.clock_timestamp()}
     insert = postgresql.insert(ReactiveCursor).values(id=1, term=1, **here)
     next_term = insert.on_conflict_do_update(index_elements=["id"], set_=here | {"term": ReactiveCursor.term + 1})
@@ -54,8 +57,14 @@ def take_over(session: Session) -> int:
 
 
 def lock(session: Session) -> Row[Any] | None:
-    """None where there is none yet."""
-    return session.execute(_LOCKING).one_or_none()
+    """None where there is none yet. `usable`: it speaks of transactions of this cluster, and of none to come."""
+    found: Row[Any] | None = session.execute(_LOCKING).one_or_none()
+    return found
+
+
+def _end_when_frozen() -> sa.ColumnElement[str]:
+    """What is frozen within a transaction keeps its locks: the server ends it, as it ends the session of its duties."""
+    return sa.func.set_config("idle_in_transaction_session_timeout", f"{FROZEN_SECONDS}s", True)
 
 
 def _cluster() -> Any:
@@ -63,10 +72,20 @@ def _cluster() -> Any:
     return sa.select(control.c.system_identifier).scalar_subquery()
 
 
+def _ahead(snapshot: Any) -> sa.ColumnElement[bool]:
+    """It knows of transactions that have not been: those that will have their numbers would not be new to it."""
+    return _end(snapshot) > _end(sa.func.pg_current_snapshot())
+
+
+def _end(snapshot: Any) -> sa.ColumnElement[Any]:
+    return sa.func.pg_snapshot_xmax(snapshot, type_=TransactionId)
+
+
 _LOCKING = sa.select(
     sa.cast(ReactiveCursor.snapshot, sa.Text).label("snapshot"),
     ReactiveCursor.term,
-    (ReactiveCursor.cluster == _cluster()).label("same_cluster"),
+    sa.and_(ReactiveCursor.cluster == _cluster(), ~_ahead(ReactiveCursor.snapshot)).label("usable"),
+    _end_when_frozen(),
 ).with_for_update()
 
 
@@ -92,10 +111,11 @@ def clock(session: Session) -> Instant:
     return session.execute(sa.select(micros(sa.func.clock_timestamp()))).scalar_one()
 
 
-def anything_new(executor: Executor, timer: Instant | None) -> bool:
-    """Whether a pass is worth its locks, or a timer has come: asked without locks, and without writing anything."""
-    new, now = executor.execute(_peeking()).one()
-    return bool(new) or (timer is not None and now >= timer)
+def anything_new(executor: Executor, term: int, timer: Instant | None) -> bool:
+    """Whether a pass is worth its locks, a timer has come, or it is not our turn any more: asked without locks, and
+    without writing anything."""
+    new, turn, now = executor.execute(_peeking()).one()
+    return bool(new) or turn != term or (timer is not None and now >= timer)
 
 
 @cache
@@ -125,7 +145,9 @@ def _peeking() -> Any:
     # As a scalar subquery, which is evaluated once: an index range wants a value to compare with.
     before = sa.select(ReactiveCursor.snapshot).scalar_subquery()
     found = [*_new(before, CtlChange, sa.literal(1)), *_new(before, ReactiveEvent, sa.literal(1))]
-    return sa.select(sa.or_(*(sa.exists(each) for each in found)), micros(sa.func.clock_timestamp()))
+    term = sa.select(ReactiveCursor.term).scalar_subquery()
+    new = sa.or_(_ahead(before), *(sa.exists(each) for each in found))
+    return sa.select(new, term, micros(sa.func.clock_timestamp()))
 
 
 def _new(before: Any, stream: Any, *columns: Any) -> list[Any]:
@@ -134,6 +156,6 @@ def _new(before: Any, stream: Any, *columns: Any) -> list[Any]:
     begun = sa.select(sa.func.pg_snapshot_xip(before, type_=TransactionId)).scalar_subquery()
     under_way = sa.func.array(begun, type_=ARRAY(TransactionId))
     return [
-        sa.select(*columns).where(stream.xid >= sa.func.pg_snapshot_xmax(before, type_=TransactionId)),
+        sa.select(*columns).where(stream.xid >= _end(before)),
         sa.select(*columns).where(stream.xid == sa.any_(under_way)),
     ]
