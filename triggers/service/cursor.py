@@ -17,7 +17,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
 from app.claims import Executor
@@ -56,9 +55,9 @@ def take_over(session: Session) -> int:
     return int(session.execute(next_term.returning(ReactiveCursor.term)).scalar_one())
 
 
-def lock(session: Session) -> Row[Any] | None:
+def lock(session: Session) -> Any:
     """None where there is none yet. `usable`: it speaks of transactions of this cluster, and of none to come."""
-    found: Row[Any] | None = session.execute(_LOCKING).one_or_none()
+    found: Any = session.execute(_LOCKING).one_or_none()
     return found
 
 

@@ -85,9 +85,11 @@ class Service:
             memory = Memory(cursor.clock(session))
             session.execute(sa.select(sa.func.set_config("cursor_tuple_fraction", "1", True)))
             memory.load(session)
+            memory.to_decide()
             faults.reach("service.before_commit")
         faults.reach("service.committed")
         self.memory, self._compared, self._held = memory, self._monotonic(), -math.inf
+        self._looked = -math.inf
         log.info("following %s reactive tasks, in term %s", len(memory.tasks), self.term)
         return Report(len(memory.tasks), taken_over=True, more=True)
 
