@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any as AnyValue
 
 import pytest
 import sqlalchemy as sa
@@ -19,10 +21,11 @@ from tests.kit.faults import Crashed, crash_at, pause_at
 from tests.kit.reactive import ORDERS, World, day
 from tests.kit.service import Clock, Follower
 from tests.kit.waiting import wait_until
-from triggers import All, Any, ChunkDelta, Delay, Delta, RefDelay, ctl, missed, operate, retention
+from triggers import All, Any, ChunkDelta, Delay, Delta, RefDelay, missed, operate, retention
 from triggers.model import RUN, TASK, Ctl, CtlChange, Evaluation, MissedWindow, ReactiveCursor
 from triggers.service import Service
 from triggers.service import service as module
+from triggers.trigger import Trigger
 
 DAILY = ChunkDelta(*ORDERS, "day")
 ITEMS = ("dds.items", "loaded_to")
@@ -106,7 +109,8 @@ def test_the_important_ones_start_first(world: World, follower: Follower) -> Non
         (2, 2, False),
         (0, 0, False),
     ]
-    assert [row.priority for row in kit.runs()] == [5, 4, 3, 2, 1, 0]
+    made = [row.priority for row in kit.runs()]
+    assert [set(made[:2]), set(made[2:4]), set(made[4:])] == [{4, 5}, {2, 3}, {0, 1}]
 
 
 def test_a_task_that_somebody_changes_is_looked_at_again(world: World, follower: Follower, session: Session) -> None:
@@ -250,8 +254,6 @@ def test_a_rest_that_ends_while_the_pass_begins_is_not_forgotten(world: World, s
     session.execute(sa.select(ReactiveCursor).with_for_update())
     # Now it begins, and waits for the cursor until the rest is over.
     kit.advance(now(), ITEMS)
-    import threading
-
     thread = threading.Thread(target=found.once)
     thread.start()
     wait_until(lambda: datetime.now(UTC) > kit.row(task).start_after + timedelta(milliseconds=50), 5)
@@ -359,7 +361,7 @@ def test_a_lapse_while_no_service_ran_is_stored_by_the_next(world: World) -> Non
 # T23
 
 
-def _expiring(world: World, milliseconds: int = 300, **more: object) -> str:
+def _expiring(world: World, milliseconds: int = 300, **more: AnyValue) -> str:
     kit.advance(now() - timedelta(hours=1) + timedelta(milliseconds=milliseconds))
     return world.task("a", Delay(*ORDERS, "1h"), **({"min_interval": "0s"} | more))
 
@@ -402,8 +404,10 @@ def test_a_window_that_closes_unused_is_told_with_the_reason(
                     started_at=now(),
                 )
             )
-    follower.rest()
-    kit.advance(at if how == "quarantined" else now() - timedelta(minutes=59, seconds=59.6))
+    if how != "quarantined":
+        follower.rest()
+        at = now() - timedelta(minutes=59, seconds=59.6)
+    kit.advance(at)
     assert follower.rest() == 0
     wait_until(lambda: _closed(follower), 5)
     (found,) = windows(task)
@@ -496,7 +500,8 @@ def _scenario(world: World, seed: int, act: list[str]) -> list[tuple[str, str]]:
     chosen = random.Random(seed)
     for number in range(8):
         leaves = [Delta(f"e{each}", "p", f"{chosen.randint(1, 3)}d") for each in chosen.sample(range(4), 2)]
-        trigger = chosen.choice([leaves[0], All(*leaves), Any(*leaves)])
+        of_many: list[Trigger] = [leaves[0], All(*leaves), Any(*leaves)]
+        trigger = chosen.choice(of_many)
         world.declare(f"t{number}", trigger, first_run=chosen.choice(["fire", "baseline"]))
     world.sync()
     follower, values = Follower(), dict.fromkeys(range(4), 0)
