@@ -231,12 +231,12 @@ def should_start() -> list[str]:
 
 
 @pytest.mark.usefixtures("database_url")
-@pytest.mark.timeout(100)
+@pytest.mark.timeout(240)
 def test_the_service_knows_what_the_naive_evaluator_says() -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=6,
+            max_examples=40,
             stateful_step_count=25,
             deadline=None,
             # Time goes on by itself: a failure that is made again, to make it smaller, is another one.

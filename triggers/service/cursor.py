@@ -123,12 +123,12 @@ def _reading() -> Any:
     most = sa.bindparam("most", type_=sa.Integer)
     moved = sa.union(*_new(before, CtlChange, CtlChange.entity, CtlChange.parameter)).limit(most).subquery("moved")
     events = sa.union(*_new(before, ReactiveEvent, ReactiveEvent.task)).limit(most).subquery("events")
-    value = sa.and_(Ctl.entity == moved.c.entity, Ctl.parameter == moved.c.parameter)
+    # For each by index: a join would read all values there are, as the planner cannot know how few have moved.
+    named = sa.and_(Ctl.entity == moved.c.entity, Ctl.parameter == moved.c.parameter)
+    value = sa.select(micros(Ctl.value)).where(named).scalar_subquery()
     nothing = sa.cast(None, sa.Text)
     return sa.union_all(
-        sa.select(sa.literal("parameter"), moved.c.entity, moved.c.parameter, micros(Ctl.value)).select_from(
-            moved.outerjoin(Ctl, value)
-        ),
+        sa.select(sa.literal("parameter"), moved.c.entity, moved.c.parameter, value),
         sa.select(sa.literal("task"), events.c.task, nothing, sa.cast(None, sa.BigInteger)),
         sa.select(
             sa.literal("mark"),
@@ -143,9 +143,14 @@ def _reading() -> Any:
 def _peeking() -> Any:
     # As a scalar subquery, which is evaluated once: an index range wants a value to compare with.
     before = sa.select(ReactiveCursor.snapshot).scalar_subquery()
-    found = [*_new(before, CtlChange, sa.literal(1)), *_new(before, ReactiveEvent, sa.literal(1))]
+    # Not by EXISTS, which the planner answers by reading the table until it meets one: here that is to its end.
+    first = [
+        each.order_by(stream.xid).limit(sa.literal_column("1")).scalar_subquery()
+        for stream in (CtlChange, ReactiveEvent)
+        for each in _new(before, stream, stream.xid)
+    ]
     term = sa.select(ReactiveCursor.term).scalar_subquery()
-    new = sa.or_(_ahead(before), *(sa.exists(each) for each in found))
+    new = sa.or_(_ahead(before), *(each.is_not(None) for each in first))
     return sa.select(new, term, micros(sa.func.clock_timestamp()))
 
 
