@@ -84,7 +84,10 @@ def find_ready(session: Any, table: Waiting, limit: int = 1000, only: set[str] |
     for lane in table.lanes:
         for queue, rows, free, paused in session.execute(_ready(table.model, lane), _parameters(limit, only)):
             before = found.get((queue, lane))
-            found[(queue, lane)] = Ready(queue, lane, rows + (before.rows if before else 0), free, bool(paused))
+            if before is not None:
+                # Slots that are kept for better ranks are free to these.
+                rows, free = rows + before.rows, max(free, before.free)
+            found[(queue, lane)] = Ready(queue, lane, rows, free, bool(paused))
     return list(found.values())
 
 

@@ -13,10 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import SQLAlchemyError
 
 from app.db import new_engine
-from app.errors import DatabaseError
 from app.settings import settings
 
 log = logging.getLogger(__name__)
@@ -90,7 +88,7 @@ class Hints:
                 with driver.cursor() as cursor:
                     cursor.execute(f"LISTEN {CHANNEL}")
                 self._connection = driver
-            except (SQLAlchemyError, DatabaseError) as error:
+            except Exception as error:  # noqa: BLE001 - also the driver's own: no hint is worth the loop
                 log.debug("cannot listen: %s", error)
                 self._away_until = time.monotonic() + AWAY_SECONDS
         return self._connection

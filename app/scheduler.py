@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -29,6 +29,7 @@ from app.errors import DatabaseError
 from app.hints import Hints, Stop
 from app.registry import Pass, registry
 from app.settings import settings
+from triggers.service import own as own_service
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ AWAY_SECONDS, AWAY_MOST_SECONDS = 0.5, 5.0
 BUSY = 0.2
 #: How long full batches of one pass may follow each other before the other passes have their turn.
 AT_ONCE_SECONDS = 0.2
+#: What was kept in mind in an earlier time as leader is worth nothing.
+TAKEN = {"reactive_service": own_service.forget}
 
 
 @dataclass(order=True)
@@ -58,10 +61,13 @@ class Loop:
         stop: Stop | threading.Event,
         monotonic: Callable[[], float] = time.monotonic,
         wait: Callable[[float], bool] | None = None,
+        taken: Mapping[str, Callable[[], None]] | None = None,
     ) -> None:
         self._duties, self._stop, self._monotonic = duties, stop, monotonic
         #: Until a time is over; True: something is to be made earlier.
         self._wait = wait or (lambda seconds: stop.wait(seconds) and False)
+        #: Called when this process becomes the leader of a duty, also once more.
+        self._taken = taken or {}
         self._turns = [Turn(monotonic(), each) for each in passes]
         heapq.heapify(self._turns)
         self._leading: set[str] = set()
@@ -101,6 +107,8 @@ class Loop:
         if leads != (each.name in self._leading):
             log.info("%s %s", "leader of" if leads else "no longer leader of", each.name)
             (self._leading.add if leads else self._leading.discard)(each.name)
+            if leads and (begin := self._taken.get(each.name)) is not None:
+                begin()
         if not leads:
             return max(STANDBY_SECONDS, each.every.total_seconds())
         begun = self._monotonic()
@@ -137,7 +145,7 @@ def scheduler(ctx: click.Context, seconds: float | None) -> None:
     _register(app, stop)
     log.info("scheduler runs: %s", ", ".join(registry.passes))
     hints = Hints(stop)
-    Loop(passes(), own_duties, stop, wait=hints.wait).run()
+    Loop(passes(), own_duties, stop, wait=hints.wait, taken=TAKEN).run()
     own_duties.drop()
     hints.close()
     log.info("scheduler stopped")

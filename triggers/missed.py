@@ -37,7 +37,13 @@ def record(session: Session, closed: Mapping[str, Instant], now: Instant) -> int
         .table_valued(sa.column("task", sa.Text), sa.column("opened_at", TIMESTAMP(timezone=True)))
         .render_derived(name="closed")
     )
-    used = sa.exists().where(RUN.c.task == window.c.task, RUN.c.created_at >= window.c.opened_at)
+    # One that waits is checked when a worker takes it, and tells then that it came too late.
+    in_time = sa.or_(
+        RUN.c.created_at >= window.c.opened_at,
+        RUN.c.started_at >= window.c.opened_at,
+        RUN.c.state == sa.literal_column("'waiting'"),
+    )
+    used = sa.exists().where(RUN.c.task == window.c.task, in_time)
     working = sa.exists().where(RUN.c.task == window.c.task, LIVE)
     reason = sa.case(
         (TASK.c.paused, "the task was paused"),

@@ -38,6 +38,7 @@ class Report:
 def run_once(limit: int = LIMIT) -> Report:
     """Removes at most `limit` of the oldest of each."""
     with transaction() as session:
+        _give_up_for(session)
         runs = _remove(session, TaskRun, RUN.c.ended_at, limit)
         evaluations = _remove(session, Evaluation, Evaluation.at, limit)
         windows = _remove_all(session, MissedWindow, MissedWindow.closed_at, limit)
@@ -45,6 +46,13 @@ def run_once(limit: int = LIMIT) -> Report:
         events = _remove_all(session, ReactiveEvent, ReactiveEvent.at, limit, _followed(ReactiveEvent))
         removed = (runs, evaluations, windows, changes, events)
         return Report(*removed, more=limit in removed)
+
+
+def _give_up_for(session: Session) -> None:
+    """A service that has followed nothing for so long is gone; should it come back, it begins anew."""
+    gone = ReactiveCursor.moved_at < sa.func.now() - settings().log_retention
+    anew = {"term": ReactiveCursor.term + 1, "snapshot": sa.func.pg_current_snapshot(), "moved_at": sa.func.now()}
+    session.execute(sa.update(ReactiveCursor).where(gone).values(**anew))
 
 
 def _followed(stream: Any) -> sa.ColumnElement[bool]:

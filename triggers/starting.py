@@ -36,12 +36,12 @@ UNREADABLE = (ValueError, TypeError, AttributeError, LookupError)
 class Started:
     """`runs`: the new ones, by task. `lapsed`: tasks whose trigger held when it was last stored, and does not now.
     `unreadable`: tasks whose trigger this release cannot read. `left`: fired, but more than `most`. `decided`: those
-    that were looked at; of the others, each cannot start now, or somebody else is changing it. `baselined`: those for
-    which what is there was taken for seen."""
+    that were looked at; of the others, each cannot start now, or somebody else is changing it. `changed`: those whose
+    generation moved by it, because what is there was taken for seen, or ended their quarantine."""
 
     runs: dict[str, RunId]
     lapsed: int = 0
-    baselined: frozenset[str] = frozenset()
+    changed: frozenset[str] = frozenset()
     decided: frozenset[str] = frozenset()
     unreadable: int = 0
     left: int = 0
@@ -75,13 +75,15 @@ def start_ready(session: Session, names: Sequence[str], cause: str = "polling", 
         name, trigger = row.name, triggers[row.name]
         if row.quarantined_at is None or not same_input(row.quarantine_values, found, name, trigger):
             decided.append(Decision(row, found.check(name, trigger).fired, found.snapshot(name, trigger)))
-    _release(session, [each.task.name for each in decided if each.task.quarantined_at is not None])
+    released = [each.task.name for each in decided if each.task.quarantined_at is not None]
+    _release(session, released)
     fired = [each for each in decided if each.fired]
     over = [each for each in decided if each.task.fired and not each.fired]
     runs = launch(session, [*fired[:most], *over], found.now, cause)
     faults.reach("start.before_commit")
     looked_at = frozenset(row.name for row in asked)
-    return Started(runs, len(over), baselined, looked_at, unreadable, len(fired) - len(fired[:most]))
+    changed = baselined.union(released)
+    return Started(runs, len(over), changed, looked_at, unreadable, len(fired) - len(fired[:most]))
 
 
 def readable(task: str, stored: Any) -> Trigger | None:
@@ -94,7 +96,10 @@ def readable(task: str, stored: Any) -> Trigger | None:
 
 _LOCKING = (
     sa.select(*TASK.c)
-    .where(ReactiveTask.name == sa.any_(sa.bindparam("names", type_=ARRAY(sa.Text))), startable(sa.func.now()))
+    # The time now, not that at which the transaction began: a rest that the caller saw end must be over here too.
+    .where(
+        ReactiveTask.name == sa.any_(sa.bindparam("names", type_=ARRAY(sa.Text))), startable(sa.func.clock_timestamp())
+    )
     .order_by(ReactiveTask.id)
     .with_for_update(skip_locked=True)
 )
@@ -133,5 +138,12 @@ def _release(session: Session, names: list[str]) -> None:
         session.execute(
             sa.update(ReactiveTask)
             .where(ReactiveTask.name == sa.any_(sa.cast(names, ARRAY(sa.Text))))
-            .values(quarantined_at=None, quarantine_reason=None, quarantine_values=None, failures=0)
+            .values(
+                quarantined_at=None,
+                quarantine_reason=None,
+                quarantine_values=None,
+                failures=0,
+                # Whoever follows the tasks must hear of it.
+                generation=ReactiveTask.generation + 1,
+            )
         )

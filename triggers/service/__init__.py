@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from triggers.service.service import LIMIT, Report, Service, run_once
+from triggers.service.service import LIMIT, Report, Service, own, run_once
 
-__all__ = ["LIMIT", "Report", "Service", "run_once"]
+__all__ = ["LIMIT", "Report", "Service", "own", "run_once"]

@@ -17,7 +17,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
 from app.claims import Executor
@@ -28,6 +27,8 @@ from triggers.polling import micros
 
 #: More that moved at once is not followed any more, but read anew as a whole.
 LIMIT = 20_000
+#: As a session that holds duties may be silent (`app.duties`).
+FROZEN_SECONDS = 10
 
 
 @dataclass
@@ -46,7 +47,8 @@ class Changes:
 
 def take_over(session: Session) -> int:
     """From now on the streams are followed from here; returns the new term. To be called before anything is read, in
-    a transaction that sees one snapshot throughout."""
+    a transaction that sees one snapshot throughout. Whoever has the row for long is not waited for."""
+    session.execute(sa.select(_end_when_frozen(), sa.func.set_config("lock_timeout", "1s", True)))
     here = {"snapshot": sa.func.pg_current_snapshot(), "cluster": _cluster(), "moved_at": sa.func.clock_timestamp()}
     anew = {"term": ReactiveCursor.term + 1, "compared_at": None, "differences": 0}
     insert = postgresql.insert(ReactiveCursor).values(id=1, term=1, **here)
@@ -54,9 +56,15 @@ def take_over(session: Session) -> int:
     return int(session.execute(next_term.returning(ReactiveCursor.term)).scalar_one())
 
 
-def lock(session: Session) -> Row[Any] | None:
-    """None where there is none yet."""
-    return session.execute(_LOCKING).one_or_none()
+def lock(session: Session) -> Any:
+    """None where there is none yet. `usable`: it speaks of transactions of this cluster, and of none to come."""
+    found: Any = session.execute(_LOCKING).one_or_none()
+    return found
+
+
+def _end_when_frozen() -> sa.ColumnElement[str]:
+    """What is frozen within a transaction keeps its locks: the server ends it, as it ends the session of its duties."""
+    return sa.func.set_config("idle_in_transaction_session_timeout", f"{FROZEN_SECONDS}s", True)
 
 
 def _cluster() -> Any:
@@ -64,10 +72,20 @@ def _cluster() -> Any:
     return sa.select(control.c.system_identifier).scalar_subquery()
 
 
+def _ahead(snapshot: Any) -> sa.ColumnElement[bool]:
+    """It knows of transactions that have not been: those that will have their numbers would not be new to it."""
+    return _end(snapshot) > _end(sa.func.pg_current_snapshot())
+
+
+def _end(snapshot: Any) -> sa.ColumnElement[Any]:
+    return sa.func.pg_snapshot_xmax(snapshot, type_=TransactionId)
+
+
 _LOCKING = sa.select(
     sa.cast(ReactiveCursor.snapshot, sa.Text).label("snapshot"),
     ReactiveCursor.term,
-    (ReactiveCursor.cluster == _cluster()).label("same_cluster"),
+    sa.and_(ReactiveCursor.cluster == _cluster(), ~_ahead(ReactiveCursor.snapshot)).label("usable"),
+    _end_when_frozen(),
 ).with_for_update()
 
 
@@ -93,10 +111,11 @@ def clock(session: Session) -> Instant:
     return session.execute(sa.select(micros(sa.func.clock_timestamp()))).scalar_one()
 
 
-def anything_new(executor: Executor, timer: Instant | None) -> bool:
-    """Whether a pass is worth its locks, or a timer has come: asked without locks, and without writing anything."""
-    new, now = executor.execute(_peeking()).one()
-    return bool(new) or (timer is not None and now >= timer)
+def anything_new(executor: Executor, term: int, timer: Instant | None) -> bool:
+    """Whether a pass is worth its locks, a timer has come, or it is not our turn any more: asked without locks, and
+    without writing anything."""
+    new, turn, now = executor.execute(_peeking()).one()
+    return bool(new) or turn != term or (timer is not None and now >= timer)
 
 
 @cache
@@ -105,12 +124,12 @@ def _reading() -> Any:
     most = sa.bindparam("most", type_=sa.Integer)
     moved = sa.union(*_new(before, CtlChange, CtlChange.entity, CtlChange.parameter)).limit(most).subquery("moved")
     events = sa.union(*_new(before, ReactiveEvent, ReactiveEvent.task)).limit(most).subquery("events")
-    value = sa.and_(Ctl.entity == moved.c.entity, Ctl.parameter == moved.c.parameter)
+    # For each by index: a join would read all values there are, as the planner cannot know how few have moved.
+    named = sa.and_(Ctl.entity == moved.c.entity, Ctl.parameter == moved.c.parameter)
+    value = sa.select(micros(Ctl.value)).where(named).scalar_subquery()
     nothing = sa.cast(None, sa.Text)
     return sa.union_all(
-        sa.select(sa.literal("parameter"), moved.c.entity, moved.c.parameter, micros(Ctl.value)).select_from(
-            moved.outerjoin(Ctl, value)
-        ),
+        sa.select(sa.literal("parameter"), moved.c.entity, moved.c.parameter, value),
         sa.select(sa.literal("task"), events.c.task, nothing, sa.cast(None, sa.BigInteger)),
         sa.select(
             sa.literal("mark"),
@@ -125,8 +144,15 @@ def _reading() -> Any:
 def _peeking() -> Any:
     # As a scalar subquery, which is evaluated once: an index range wants a value to compare with.
     before = sa.select(ReactiveCursor.snapshot).scalar_subquery()
-    found = [*_new(before, CtlChange, sa.literal(1)), *_new(before, ReactiveEvent, sa.literal(1))]
-    return sa.select(sa.or_(*(sa.exists(each) for each in found)), micros(sa.func.clock_timestamp()))
+    # Not by EXISTS, which the planner answers by reading the table until it meets one: here that is to its end.
+    first = [
+        each.order_by(stream.xid).limit(sa.literal_column("1")).scalar_subquery()
+        for stream in (CtlChange, ReactiveEvent)
+        for each in _new(before, stream, stream.xid)
+    ]
+    term = sa.select(ReactiveCursor.term).scalar_subquery()
+    new = sa.or_(_ahead(before), *(each.is_not(None) for each in first))
+    return sa.select(new, term, micros(sa.func.clock_timestamp()))
 
 
 def _new(before: Any, stream: Any, *columns: Any) -> list[Any]:
@@ -135,6 +161,6 @@ def _new(before: Any, stream: Any, *columns: Any) -> list[Any]:
     begun = sa.select(sa.func.pg_snapshot_xip(before, type_=TransactionId)).scalar_subquery()
     under_way = sa.func.array(begun, type_=ARRAY(TransactionId))
     return [
-        sa.select(*columns).where(stream.xid >= sa.func.pg_snapshot_xmax(before, type_=TransactionId)),
+        sa.select(*columns).where(stream.xid >= _end(before)),
         sa.select(*columns).where(stream.xid == sa.any_(under_way)),
     ]

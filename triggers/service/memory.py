@@ -24,7 +24,7 @@ from triggers.instants import Instant
 from triggers.model import Ctl, CtlSeen, ReactiveLeaf, ReactiveTask
 from triggers.polling import micros
 from triggers.service.cursor import Changes
-from triggers.trigger import from_json
+from triggers.starting import readable
 
 PAGE = 5000
 
@@ -64,6 +64,10 @@ class Memory:
 
     #: The tasks that say what they deliver.
     producing: set[str] = field(default_factory=set)
+    #: Those of which a run was made when they were last decided: what holds of them from the start is used already.
+    used: set[str] = field(default_factory=set)
+    #: Those that only a newer release can read.
+    unreadable: set[str] = field(default_factory=set)
     #: Slots are kept, or were when this was read.
     holding: bool = True
 
@@ -84,9 +88,11 @@ class Memory:
             if not self.tasks[name].passing:
                 continue
             if self.index.truth(name):
-                self.opened.setdefault(name, self.now)
+                if name not in self.used:
+                    self.opened.setdefault(name, self.now)
             elif (since := self.opened.pop(name, None)) is not None:
                 self.closed[name] = since
+        self.used.clear()
         while self.resting and self.resting[0][0] <= self.now:
             _, name = heapq.heappop(self.resting)
             if name in self.index and self.index.truth(name):
@@ -115,13 +121,20 @@ class Memory:
             for name in set(names) - known:
                 self._forget(name)
             # Whatever has happened to them, it may be time for them to start.
-            self.pending |= known
+            self.pending |= known & self.tasks.keys()
+        else:
+            self.used = set(self.pending)
         for entity, parameter, value in session.execute(_values(names), execution_options=stream):
             self.index.set_current((entity, parameter), value)
 
     def _put(self, row: Any, seen: dict[Parameter, Instant]) -> None:
+        trigger = readable(row.name, row.trigger)
+        if trigger is None:
+            self._forget(row.name)
+            self.unreadable.add(row.name)
+            return
         self._leave(row.name)
-        trigger = from_json(row.trigger)
+        self.unreadable.discard(row.name)
         parameters = trigger.parameters
         free = not row.paused and not row.quarantined
         passing = any(not leaf.needs_seen for leaf in trigger.leaves)
@@ -133,6 +146,9 @@ class Memory:
         self.index.put(row.name, trigger, seen)
         if row.start_after is not None and row.start_after > self.now:
             heapq.heappush(self.resting, (row.start_after, row.name))
+        if row.fired:
+            # What was stored may be out of date.
+            self.pending.add(row.name)
         if row.quarantined:
             for parameter in parameters:
                 self.quarantined[parameter].add(row.name)
@@ -151,6 +167,7 @@ class Memory:
         self.tasks.pop(name, None)
         self.opened.pop(name, None)
         self.pending.discard(name)
+        self.unreadable.discard(name)
 
 
 def _named(column: Any, names: Collection[str] | None) -> Any:
@@ -168,6 +185,7 @@ def _tasks(names: Collection[str] | None) -> Any:
             task.priority,
             task.produces,
             task.paused,
+            task.fired,
             task.quarantined_at.is_not(None).label("quarantined"),
             micros(task.start_after).label("start_after"),
             CtlSeen.entity,

@@ -3,7 +3,8 @@
 Promises:
 - The cursor, the runs and the evaluations of a pass are one transaction; memory that a failed one may have touched is
   thrown away, and built anew from Postgres.
-- A leader that was frozen while another took over does nothing more: the cursor's term is not its own.
+- A leader that was frozen while another took over does nothing more: the cursor's term is not its own. One that is
+  frozen within a pass does not hold up the others: the server ends its transaction.
 - Nothing is started but by `triggers.starting`, which reads again under lock: memory only says where to look. So the
   MVP pass may run beside it, and a wrong memory costs latency, never a wrong run.
 - Once a minute memory is compared with an evaluation of everything; what differs is counted, told, and put right.
@@ -12,6 +13,7 @@ Promises:
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,7 +28,7 @@ from triggers import missed, polling
 from triggers.model import ReactiveCursor, ReactiveTask
 from triggers.service import cursor, slots
 from triggers.service.memory import Memory
-from triggers.starting import start_ready, startable
+from triggers.starting import UNREADABLE, start_ready, startable
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +60,12 @@ class Service:
         self._monotonic = monotonic
         self.memory: Memory | None = None
         self.term = 0
-        self._compared = self._held = self._looked = 0.0
+        self._compared = self._held = self._looked = -math.inf
+
+    def forget(self) -> None:
+        """The next pass reads everything anew. For whoever has been without the duty, or without the server: it may
+        have lost what was committed last, and give the numbers of its transactions once more."""
+        self.memory = None
 
     def run_once(self, limit: int = LIMIT) -> Report:
         """One pass; looks at no more than `limit` tasks under lock."""
@@ -78,26 +85,29 @@ class Service:
             memory = Memory(cursor.clock(session))
             session.execute(sa.select(sa.func.set_config("cursor_tuple_fraction", "1", True)))
             memory.load(session)
+            memory.to_decide()
             faults.reach("service.before_commit")
         faults.reach("service.committed")
-        self.memory, self._compared = memory, self._monotonic()
+        self.memory, self._compared, self._held = memory, self._monotonic(), -math.inf
+        self._looked = -math.inf
         log.info("following %s reactive tasks, in term %s", len(memory.tasks), self.term)
         return Report(len(memory.tasks), taken_over=True, more=True)
 
     def _is_due(self, memory: Memory) -> bool:
         """Idle passes take no lock and write nothing."""
         now = self._monotonic()
-        if now - self._compared > COMPARE_SECONDS or now - self._held > HOLD_SECONDS:
+        if now - self._compared > COMPARE_SECONDS or (memory.pending and now - self._looked > BUSY_SECONDS):
             return True
-        if memory.pending and now - self._looked > BUSY_SECONDS:
+        # Runs that were made or claimed by others are in no stream.
+        if memory.producing and now - self._held > HOLD_SECONDS:
             return True
         with autocommit() as connection:
-            return cursor.anything_new(connection, memory.next_timer)
+            return cursor.anything_new(connection, self.term, memory.next_timer)
 
     def _pass(self, memory: Memory, limit: int) -> Report:
         with transaction() as session:
             row = cursor.lock(session)
-            if row is None or row.term != self.term or not row.same_cluster:
+            if row is None or row.term != self.term or not row.usable:
                 log.warning("another service has taken over, or the cluster is another one: reading everything anew")
                 self.memory = None
                 return Report(fenced=True)
@@ -117,18 +127,20 @@ class Service:
         self._looked = self._monotonic()
         report = replace(report, moved=len(changes.parameters), read=len(changes.tasks))
         if self._monotonic() - self._compared > COMPARE_SECONDS:
-            report = replace(report, differences=self._compare(memory))
+            differences = self._compare(memory)
+            report = replace(report, differences=differences, more=report.more or bool(memory.pending))
         return report
 
     def _decide(self, session: Session, memory: Memory, limit: int) -> Report:
         pending = memory.to_decide()
-        names = sorted(pending)[:limit]
+        names = sorted(pending, key=lambda name: (-memory.tasks[name].priority, name))[:limit]
         started = start_ready(session, names, "service")
         for name in started.runs:
             memory.opened.pop(name, None)
         # Its own writes are not in the streams as this transaction will have seen them.
-        memory.load(session, started.baselined)
+        memory.load(session, started.changed)
         pending.difference_update(names)
+        left = bool(pending)
         pending |= self._busy(session, set(names) - started.decided)
         windows = missed.record(session, memory.closed, memory.now)
         memory.closed.clear()
@@ -137,7 +149,7 @@ class Service:
             decided=len(names),
             started=len(started.runs),
             missed=windows,
-            more=len(pending) > limit,
+            more=left,
         )
 
     @staticmethod
@@ -147,7 +159,7 @@ class Service:
         if not names:
             return set()
         named = ReactiveTask.name == sa.any_(sa.cast(sorted(names), ARRAY(sa.Text)))
-        query = sa.select(ReactiveTask.name).where(named, startable(sa.func.now()))
+        query = sa.select(ReactiveTask.name).where(named, startable(sa.func.clock_timestamp()))
         return set(session.execute(query).scalars())
 
     def _compare(self, memory: Memory) -> int:
@@ -155,28 +167,41 @@ class Service:
         self._compared = self._monotonic()
         with Session(engine().execution_options(isolation_level="REPEATABLE READ")) as session, session.begin():
             row = cursor.lock(session)
-            if row is None or row.term != self.term:
+            if row is None or row.term != self.term or not row.usable:
                 self.memory = None
                 return 0
             changes = cursor.read(session, row.snapshot)
             memory.load(session, changes.tasks)
             memory.apply(changes)
+            # What flipped by these changes must be decided, though no change is left that would say so.
+            memory.to_decide()
             session.execute(sa.select(sa.func.set_config("cursor_tuple_fraction", "1", True)))
-            differing = {
-                name for name, holds_ in polling.truths(session, changes.now) if memory.index.truth(name) != holds_
-            }
+            differing = _differing(session, memory)
             if differing:
                 log.error("memory differed from an evaluation of everything in %s", ", ".join(sorted(differing)[:10]))
-                memory.load(session, differing)
+                # All of it: what is wrong may be a value that many tasks rest on.
+                self.memory = None
             counted = {"compared_at": sa.func.now(), "differences": ReactiveCursor.differences + len(differing)}
             session.execute(sa.update(ReactiveCursor).values(**counted))
             cursor.move(session, changes)
         return len(differing)
 
 
-service = Service()
+def _differing(session: Session, memory: Memory) -> set[str]:
+    """The tasks of which memory and the naive evaluation say different things, or which only one of them knows."""
+    try:
+        naive = dict(polling.truths(session, memory.now))
+    except UNREADABLE as error:
+        log.warning("memory was not compared, a newer release has stored what this one cannot read: %s", error)
+        return set()
+    known = {name: memory.index.truth(name) for name in memory.tasks}
+    names = (naive.keys() | known.keys()) - memory.unreadable
+    return {name for name in names if naive.get(name) != known.get(name)}
+
+
+own = Service()
 
 
 def run_once(limit: int = LIMIT) -> Report:
     """One pass of this process's service; the first one takes over."""
-    return service.run_once(limit)
+    return own.run_once(limit)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
@@ -24,26 +24,27 @@ from triggers.pools import MAX_HOLD
 from triggers.service.memory import Memory
 
 _MICROSECOND = timedelta(microseconds=1)
+HOLD = cast(sa.Table, ReactiveHold.__table__)
 
 
 def renew(session: Session, memory: Memory) -> Plan | None:
     """Keeps slots as things are now; what was kept and is not needed any more is free again."""
     if not memory.holding and not memory.producing:
         return None
-    holds = list(session.execute(sa.select(ReactiveHold)).scalars())
+    holds = {(row.task, row.run_id): row for row in session.execute(sa.select(*HOLD.c))}
     memory.holding = bool(holds)
     if not holds and not memory.producing:
         return None
-    pools = _pools(session)
-    if not holds and all(pool.max_parallel is None for pool in pools.values()):
-        return None
     live: dict[str, Any] = {row.task: row for row in session.execute(_LIVE_RUNS)}
-    facts = _facts(memory, live)
+    if not holds and not live:
+        return None
     memory.holding = True
-    known = [Hold(each.task, each.run_id, to_instant(each.since)) for each in holds]
-    made = plan(memory.now, facts, pools.values(), known)
+    pools = _pools(session)
+    # A task that is not declared any more waits for nothing.
+    known = [Hold(*key, to_instant(row.since)) for key, row in holds.items() if key[0] in memory.tasks]
+    made = plan(memory.now, _facts(memory, live), pools.values(), known)
     _write_queues(session, made)
-    _write_holds(session, made, memory, {row.id: row.task for row in live.values()}, pools)
+    _write_holds(session, holds, _wanted(made, memory, {row.id: row.task for row in live.values()}, pools))
     _raise_ranks(session, made.inherited)
     return made
 
@@ -82,7 +83,7 @@ def _facts(memory: Memory, live: Mapping[str, Row[Any]]) -> list[TaskNow]:
                 task.priority,
                 task.produces,
                 frozenset() if memory.index.truth(name) else frozenset(memory.index.lacking(name)),
-                task.free,
+                task.free and (task.start_after is None or task.start_after <= memory.now),
                 None if row is None else LiveRun(row.id, row.state == RunState.RUNNING),
             )
         )
@@ -106,31 +107,37 @@ def _write_queues(session: Session, made: Plan) -> None:
             session.execute(sa.update(Queue).where(Queue.name == name).values(**values))
 
 
-def _write_holds(
-    session: Session, made: Plan, memory: Memory, producers: Mapping[int, str], pools: Mapping[str, PoolNow]
-) -> None:
-    wanted = {(hold.consumer, hold.producer_run): hold for hold in made.holds}
+def _wanted(
+    made: Plan, memory: Memory, producers: Mapping[int, str], pools: Mapping[str, PoolNow]
+) -> dict[tuple[str, int], dict[str, Any]]:
+    """The rows of all holds, spent ones too: these must not come again."""
     priorities = {(r.consumer, r.producer_run): r.priority for slots in made.reservations.values() for r in slots}
-    keys = sa.tuple_(ReactiveHold.task, ReactiveHold.run_id)
-    session.execute(sa.delete(ReactiveHold).where(keys.not_in(list(wanted)) if wanted else sa.true()))
-    rows = []
-    for key, hold in wanted.items():
-        task = memory.tasks[hold.consumer]
-        until = hold.since + pools[task.pool].max_hold
-        rows.append(
-            {
-                "task": hold.consumer,
-                "run_id": hold.producer_run,
-                "producer": producers[hold.producer_run],
-                "pool": task.pool,
-                "priority": priorities.get(key, task.priority),
-                "since": to_datetime(hold.since),
-                "until": to_datetime(until),
-            }
-        )
-    if rows:
-        insert = postgresql.insert(ReactiveHold).values(rows)
-        changed = {"priority": insert.excluded.priority, "until": insert.excluded.until}
+    rows = {}
+    for hold in made.holds:
+        key, task = (hold.consumer, hold.producer_run), memory.tasks[hold.consumer]
+        until = hold.since + (pools[task.pool].max_hold if task.pool in pools else 0)
+        rows[key] = {
+            "task": hold.consumer,
+            "run_id": hold.producer_run,
+            "producer": producers[hold.producer_run],
+            "pool": task.pool,
+            "priority": priorities.get(key, task.priority),
+            "since": to_datetime(hold.since),
+            "until": to_datetime(until),
+        }
+    return rows
+
+
+def _write_holds(
+    session: Session, before: Mapping[tuple[str, int], Row[Any]], wanted: Mapping[tuple[str, int], dict[str, Any]]
+) -> None:
+    """Only what differs: this is done several times a second."""
+    if gone := sorted(before.keys() - wanted.keys()):
+        session.execute(sa.delete(HOLD).where(sa.tuple_(HOLD.c.task, HOLD.c.run_id).in_(gone)))
+    new = [row for key, row in wanted.items() if key not in before or row != dict(before[key]._mapping)]
+    if new:
+        insert = postgresql.insert(HOLD).values(new)
+        changed = {name: insert.excluded[name] for name in ("pool", "priority", "until")}
         session.execute(insert.on_conflict_do_update(index_elements=["task", "run_id"], set_=changed))
 
 

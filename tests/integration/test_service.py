@@ -1,0 +1,544 @@
+"""The reactive service pass by pass: what it starts, what it does beside others, and after what went wrong."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any as AnyValue
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from app.db import transaction
+from app.settings import settings
+from tests.kit import reactive as kit
+from tests.kit import service as services
+from tests.kit.faults import Crashed, crash_at, pause_at
+from tests.kit.reactive import ORDERS, World, day
+from tests.kit.service import Clock, Follower
+from tests.kit.waiting import wait_until
+from triggers import All, Any, ChunkDelta, Delay, Delta, RefDelay, missed, operate, retention
+from triggers.model import RUN, TASK, Ctl, CtlChange, Evaluation, MissedWindow, ReactiveCursor
+from triggers.service import Service
+from triggers.service import service as module
+from triggers.trigger import Trigger
+
+DAILY = ChunkDelta(*ORDERS, "day")
+ITEMS = ("dds.items", "loaded_to")
+
+
+@pytest.fixture
+def world(database_url: str) -> Iterator[World]:
+    with kit.world() as found:
+        yield found
+
+
+@pytest.fixture
+def follower(world: World) -> Follower:
+    found = Follower()
+    found.rest()
+    return found
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def windows(task: str | None = None) -> list[missed.Missed]:
+    with transaction() as session:
+        return missed.listed(session, task=task)
+
+
+def test_a_change_starts_what_it_concerns_and_looks_at_nothing_else(world: World, follower: Follower) -> None:
+    # T18
+    for number in range(50):
+        world.declare(f"t{number}", Delta(f"e{number}", "p", "1d"))
+    world.sync()
+    follower.rest()
+    kit.advance(day(1), ("e7", "p"))
+    report = follower.once()
+    assert (report.moved, report.decided, report.started) == (1, 1, 1)
+    assert [row.task for row in kit.runs()] == [f"{kit.MODULE}.t7"]
+
+
+def test_what_held_before_the_service_came_is_started(world: World) -> None:
+    # T19
+    kit.advance(day(1))
+    task = world.task("a", DAILY)
+    assert Follower().rest() == 1
+    assert kit.states(task) == ["waiting"]
+
+
+def test_what_holds_at_the_start_is_decided_though_nothing_moves_any_more(world: World) -> None:
+    # T19: no change and no timer says so.
+    kit.advance(day(1))
+    world.task("a", DAILY)
+    still = Service(lambda: 1000.0)
+    assert still.run_once().taken_over
+    assert still.run_once().started == 1
+
+
+def test_the_end_of_a_run_is_an_event(world: World, follower: Follower) -> None:
+    # T16
+    task = world.task("a", DAILY)
+    kit.advance(day(1))
+    follower.rest()
+    kit.advance(day(2))
+    assert follower.rest() == 0, "it has a run"
+    world.serve()
+    kit.advance(day(3))
+    assert follower.rest() == 1
+    assert kit.states(task) == ["done", "waiting"]
+
+
+def test_the_important_ones_start_first(world: World, follower: Follower) -> None:
+    # T18: where more fire than one pass takes.
+    for number in range(6):
+        world.declare(f"t{number}", DAILY, priority=number)
+    world.sync()
+    follower.rest()
+    kit.advance(day(1))
+    reports = [follower.once(limit=2) for _ in range(4)]
+    assert [(each.decided, each.started, each.more) for each in reports] == [
+        (2, 2, True),
+        (2, 2, True),
+        (2, 2, False),
+        (0, 0, False),
+    ]
+    made = [row.priority for row in kit.runs()]
+    assert [set(made[:2]), set(made[2:4]), set(made[4:])] == [{4, 5}, {2, 3}, {0, 1}]
+
+
+def test_a_task_that_somebody_changes_is_looked_at_again(world: World, follower: Follower, session: Session) -> None:
+    task = world.task("a", DAILY)
+    follower.rest()
+    session.execute(sa.select(TASK.c.name).with_for_update())
+    kit.advance(day(1))
+    assert [follower.once().started for _ in range(3)] == [0, 0, 0]
+    session.rollback()
+    assert follower.rest() == 1
+    assert kit.states(task) == ["waiting"]
+
+
+@pytest.mark.parametrize("point", ["service.before_commit", "service.committed", "start.before_commit"])
+def test_a_pass_that_dies_is_made_again_by_the_next_service(world: World, follower: Follower, point: str) -> None:
+    # T16, T19
+    task = world.task("a", DAILY)
+    follower.rest()
+    kit.advance(day(1))
+    with crash_at(point), pytest.raises(Crashed):
+        follower.once()
+    follower.replace()
+    follower.rest()
+    assert kit.states(task) == ["waiting"]
+    assert world.serve() == 1
+    assert follower.rest() == 0
+    assert kit.violations() == []
+
+
+@pytest.mark.parametrize("point", ["service.before_commit", "service.committed", "start.before_commit"])
+def test_after_an_error_the_same_service_reads_everything_anew(world: World, follower: Follower, point: str) -> None:
+    task = world.task("a", DAILY)
+    follower.rest()
+    kit.advance(day(1))
+    with crash_at(point, error=RuntimeError), pytest.raises(RuntimeError):
+        follower.once()
+    assert follower.service.memory is None
+    follower.rest()
+    assert kit.states(task) == ["waiting"]
+    assert services.differing(follower.memory) == {}
+
+
+def test_a_takeover_that_dies_leaves_nothing_behind(world: World) -> None:
+    kit.advance(day(1))
+    world.task("a", DAILY)
+    found = Follower()
+    with crash_at("service.before_commit"), pytest.raises(Crashed):
+        found.once()
+    assert kit.execute(sa.select(ReactiveCursor.term)) == []
+    assert found.rest() == 1
+
+
+@pytest.mark.parametrize("wrong", ["seen", "current", "unknown", "left over"])
+def test_a_memory_that_is_wrong_is_told_counted_and_put_right(
+    world: World, follower: Follower, caplog: pytest.LogCaptureFixture, wrong: str
+) -> None:
+    # T18
+    task = world.task("a", DAILY)
+    kit.advance(day(1))
+    follower.rest()
+    world.serve()
+    follower.rest()
+    match wrong:
+        case "seen":
+            follower.memory.index.seen(task, {})
+        case "current":
+            follower.memory.index.set_current(ORDERS, None)
+            kit.advance(day(2), ITEMS)
+            kit.execute(sa.text("DELETE FROM tidemill.ctl_seen"))
+        case "unknown":
+            follower.memory._forget(task)
+        case _:
+            follower.memory.index.put("gone", DAILY, {})
+            follower.memory.tasks["gone"] = follower.memory.tasks[task]
+    follower.service._compared = float("-inf")
+    with caplog.at_level(logging.ERROR):
+        assert follower.once().differences == 1
+    assert "memory differed from an evaluation of everything" in caplog.text
+    (row,) = kit.execute(sa.select(ReactiveCursor.differences, ReactiveCursor.compared_at))
+    assert row.differences == 1
+    follower.rest()
+    assert services.differing(follower.memory) == {}
+    follower.service._compared = float("-inf")
+    assert follower.once().differences == 0
+
+
+def test_what_moves_just_before_a_comparison_is_decided(
+    world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # T19: the comparison follows the streams too, and no later change says that it did.
+    task = world.task("a", DAILY)
+    follower.rest()
+    compare = Service._compare
+
+    def moved_before(self: Service, memory: object) -> int:
+        kit.advance(day(1))
+        return compare(self, memory)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Service, "_compare", moved_before)
+    follower.service._compared = float("-inf")
+    assert follower.once().more
+    monkeypatch.undo()
+    assert follower.once().started == 1
+    assert kit.states(task) == ["waiting"]
+
+
+@pytest.mark.parametrize("trigger", [{"format": 99, "kind": "delta"}, [1, 2], {"format": 1, "kind": "moon_phase"}])
+def test_a_task_that_only_a_newer_release_can_read_stops_no_other(
+    world: World, follower: Follower, trigger: object
+) -> None:
+    tasks = [world.task(name, DAILY) for name in ("a", "b", "c")]
+    again = sa.update(TASK).where(TASK.c.name == tasks[1])
+    kit.execute(again.values(trigger=trigger, shape="{}", generation=TASK.c.generation + 1))
+    for found in (follower, Follower()):
+        found.rest()
+        kit.advance(day(1))
+        found.service._compared = float("-inf")
+        found.rest()
+        assert found.memory.unreadable == {tasks[1]}
+    assert {row.task for row in kit.runs()} == {tasks[0], tasks[2]}
+
+
+def test_a_rest_ends_by_itself(world: World, follower: Follower) -> None:
+    task = world.task("a", Delay(*ORDERS, "1d"), min_interval="300ms")
+    kit.advance(now())
+    assert follower.rest() == 1
+    world.serve()
+    assert follower.rest() == 0, "its min_interval is not over"
+    assert follower.memory.next_timer is not None
+    wait_until(lambda: follower.rest() == 1, 5)
+    assert kit.states(task) == ["done", "waiting"]
+
+
+def test_a_rest_that_ends_while_the_pass_begins_is_not_forgotten(world: World, session: Session) -> None:
+    # The transaction begins before the rest ends, and reads the clock after that.
+    task = world.task("a", Delay(*ORDERS, "1d"), min_interval="1d")
+    kit.advance(now())
+    kit.set_task(task, start_after=now() + timedelta(milliseconds=400))
+    found = Follower()
+    found.rest()
+    session.execute(sa.select(ReactiveCursor).with_for_update())
+    # Now it begins, and waits for the cursor until the rest is over.
+    kit.advance(now(), ITEMS)
+    thread = threading.Thread(target=found.once)
+    thread.start()
+    wait_until(lambda: datetime.now(UTC) > kit.row(task).start_after + timedelta(milliseconds=50), 5)
+    session.rollback()
+    thread.join()
+    found.rest()
+    assert kit.states(task) == ["waiting"]
+
+
+def test_quarantine_ends_when_the_input_moves(world: World, follower: Follower) -> None:
+    # T22
+    task = world.task("a", DAILY, kit.fail, max_failures=1)
+    kit.advance(day(1))
+    follower.rest()
+    world.serve()
+    assert follower.rest() == 0
+    assert (kit.states(task), follower.memory.tasks[task].free) == (["failed"], False)
+    kit.advance(day(1), ITEMS)
+    assert follower.rest() == 0
+    kit.advance(day(1) + timedelta(minutes=1))
+    assert follower.rest() == 1
+    assert kit.row(task).quarantined_at is None
+    assert follower.memory.tasks[task].free
+
+
+def test_an_end_of_quarantine_without_a_start_is_known_too(world: World, follower: Follower) -> None:
+    # T22: the input moved, and the trigger does not hold any more.
+    task = world.task("a", DAILY, kit.fail, max_failures=1)
+    kit.advance(day(2))
+    follower.rest()
+    world.serve()
+    follower.rest()
+    kit.execute(
+        sa.text("INSERT INTO tidemill.ctl_seen VALUES (:t, 'dds.orders', 'loaded_to', :v)").bindparams(t=task, v=day(2))
+    )
+    kit.restate(day(1))
+    assert follower.rest() == 0
+    assert kit.row(task).quarantined_at is None
+    assert follower.memory.tasks[task].free
+
+
+def test_a_baseline_of_the_pass_beside_it_is_seen(world: World, follower: Follower) -> None:
+    # T12
+    task = world.task("a", DAILY, first_run="baseline")
+    follower.rest()
+    with pause_at("service.before_commit"):
+        pass
+    kit.advance(day(1))
+    world.poll()
+    assert kit.seen(task) == {ORDERS: day(1)}
+    assert follower.rest() == 0
+    assert services.differing(follower.memory) == {}
+    kit.advance(day(2))
+    assert follower.rest() == 1
+
+
+def test_pausing_and_resuming_editing_and_removing(world: World, follower: Follower) -> None:
+    # T13
+    task = world.task("a", DAILY)
+    operate.pause(task)
+    kit.advance(day(1))
+    assert follower.rest() == 0
+    operate.resume(task)
+    follower.rest()
+    assert kit.states(task) == ["waiting"]
+    world.serve()
+    world.undeclare(task)
+    world.task("a", Delta(*ITEMS, "1d"))
+    follower.rest()
+    kit.advance(day(2))
+    assert follower.rest() == 0
+    kit.advance(day(1), ITEMS)
+    assert follower.rest() == 1
+    world.serve()
+    world.undeclare(task)
+    world.declare("b", DAILY)
+    world.sync()
+    follower.rest()
+    assert set(follower.memory.tasks) == {f"{kit.MODULE}.b"}
+    kit.advance(day(3), ITEMS)
+    assert follower.once().decided == 0
+
+
+def test_a_lapse_is_stored(world: World, follower: Follower) -> None:
+    # T24
+    task = world.task("a", Delta(*ORDERS, "1d"))
+    kit.advance(day(1))
+    follower.rest()
+    world.serve()
+    follower.rest()
+    rows = kit.execute(
+        sa.select(Evaluation.fired, Evaluation.cause).where(Evaluation.task == task).order_by(Evaluation.id)
+    )
+    assert [tuple(row) for row in rows] == [(True, "service"), (True, "claim"), (False, "end")]
+    assert not kit.row(task).fired
+
+
+def test_a_lapse_while_no_service_ran_is_stored_by_the_next(world: World) -> None:
+    task = world.task("a", Delta(*ORDERS, "1d"))
+    kit.set_task(task, fired=True)
+    Follower().rest()
+    assert not kit.row(task).fired
+
+
+# T23
+
+
+def _expiring(world: World, milliseconds: int = 300, **more: AnyValue) -> str:
+    kit.advance(now() - timedelta(hours=1) + timedelta(milliseconds=milliseconds))
+    return world.task("a", Delay(*ORDERS, "1h"), **({"min_interval": "0s"} | more))
+
+
+def _closed(follower: Follower) -> bool:
+    follower.rest()
+    return not any(follower.memory.index.truth(name) for name in follower.memory.tasks)
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("paused", "the task was paused"),
+        ("resting", "its min_interval was not over"),
+        ("quarantined", "the task was quarantined"),
+        ("working", "an earlier run was still at work"),
+    ],
+)
+def test_a_window_that_closes_unused_is_told_with_the_reason(
+    world: World, follower: Follower, how: str, reason: str
+) -> None:
+    # T23
+    begun = now()
+    task = world.task("a", Delay(*ORDERS, "1h"), min_interval="0s")
+    match how:
+        case "paused":
+            operate.pause(task)
+        case "resting":
+            kit.set_task(task, start_after=now() + timedelta(hours=1), generation=7)
+        case "quarantined":
+            values = [[*ORDERS, None, (at := now() - timedelta(minutes=59, seconds=59.5)).isoformat()]]
+            kit.set_task(task, quarantined_at=now(), quarantine_values=values, generation=7)
+        case _:
+            operate.start(task)
+            kit.execute(
+                sa.update(RUN).values(
+                    state="running",
+                    pass_key=sa.func.gen_random_uuid(),
+                    recovery_time=now() + timedelta(hours=1),
+                    started_at=now(),
+                )
+            )
+    if how != "quarantined":
+        follower.rest()
+        at = now() - timedelta(minutes=59, seconds=59.6)
+    kit.advance(at)
+    assert follower.rest() == 0
+    wait_until(lambda: _closed(follower), 5)
+    (found,) = windows(task)
+    assert (found.reason, found.run_id) == (reason, None)
+    assert begun < found.opened_at < found.closed_at < now()
+
+
+def test_a_window_that_was_used_is_not_missed(world: World, follower: Follower) -> None:
+    # T23
+    _expiring(world)
+    assert follower.rest() == 1
+    wait_until(lambda: _closed(follower), 5)
+    assert windows() == []
+
+
+def test_a_window_that_was_used_before_the_service_came_is_not_missed(world: World) -> None:
+    # T23
+    task = _expiring(world, 1500, min_interval="1h")
+    assert world.step() == 1
+    assert kit.states(task) == ["done"]
+    found = Follower()
+    found.rest()
+    wait_until(lambda: _closed(found), 5)
+    assert windows() == []
+
+
+def test_a_window_that_the_pass_beside_it_used_is_not_missed(world: World, follower: Follower) -> None:
+    # T23
+    task = world.task("a", Delay(*ORDERS, "1h"), min_interval="1h")
+    follower.rest()
+    kit.advance(now() - timedelta(minutes=59, seconds=59))
+    world.poll()
+    follower.rest()
+    assert world.serve() == 1
+    wait_until(lambda: _closed(follower), 5)
+    assert (kit.states(task), windows()) == (["done"], [])
+
+
+def test_a_run_that_came_too_late_is_a_missed_window(world: World, follower: Follower) -> None:
+    # T23
+    task = _expiring(world)
+    assert follower.rest() == 1
+    wait_until(lambda: _closed(follower), 5)
+    world.serve()
+    (found,) = windows(task)
+    assert kit.states(task) == ["lapsed"]
+    assert found.run_id == kit.runs(task)[0].id
+    assert "did not hold any more" in found.reason
+
+
+def test_a_reference_closes_a_window_too(world: World, follower: Follower) -> None:
+    # T23
+    task = world.task("a", RefDelay(*ITEMS, *ORDERS, "1h"), min_interval="0s")
+    operate.pause(task)
+    kit.advance(day(1), ITEMS)
+    kit.advance(day(1))
+    follower.rest()
+    kit.advance(day(2))
+    follower.rest()
+    assert [each.reason for each in windows(task)] == ["the task was paused"]
+
+
+def test_missed_windows_go_by_age(session: Session) -> None:
+    old = now() - settings().log_retention * 2
+    session.execute(sa.insert(MissedWindow).values(task="a", opened_at=old, closed_at=old, reason="r"))
+    session.commit()
+    assert retention.run_once().windows == 1
+
+
+def test_a_service_that_is_gone_does_not_keep_the_streams_for_ever(world: World, follower: Follower) -> None:
+    # T19: should it come back, it reads everything anew.
+    task = world.task("a", DAILY)
+    follower.rest()
+    kit.advance(day(1))
+    long_ago = sa.func.now() - settings().log_retention * 2
+    kit.execute(sa.update(CtlChange).values(changed_at=long_ago))
+    assert retention.run_once().changes == 0
+    kit.execute(sa.update(ReactiveCursor).values(moved_at=long_ago))
+    assert retention.run_once().changes == 1
+    assert follower.rest() == 1
+    assert any(each.fenced for each in follower.reports)
+    assert kit.states(task) == ["waiting"]
+
+
+# Three ways
+
+
+def _scenario(world: World, seed: int, act: list[str]) -> list[tuple[str, str]]:
+    """The same changes and the same work; who evaluates differs. What was started with what windows."""
+    chosen = random.Random(seed)
+    for number in range(8):
+        leaves = [Delta(f"e{each}", "p", f"{chosen.randint(1, 3)}d") for each in chosen.sample(range(4), 2)]
+        of_many: list[Trigger] = [leaves[0], All(*leaves), Any(*leaves)]
+        trigger = chosen.choice(of_many)
+        world.declare(f"t{number}", trigger, first_run=chosen.choice(["fire", "baseline"]))
+    world.sync()
+    follower, values = Follower(), dict.fromkeys(range(4), 0)
+    if "service" in act:
+        follower.rest()
+    for _ in range(30):
+        each = chosen.randrange(4)
+        values[each] += chosen.randint(1, 2)
+        kit.advance(day(values[each]), (f"e{each}", "p"))
+        for one in act:
+            world.poll() if one == "poll" else follower.rest()
+        if chosen.random() < 0.6:
+            world.serve()
+            for one in act:
+                world.poll() if one == "poll" else follower.rest()
+    world.serve()
+    return services.launches()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_service_the_pass_and_both_at_once_start_the_same(world: World, seed: int) -> None:
+    # T17, T18
+    found = []
+    for act in (["poll"], ["service"], ["poll", "service"], ["service", "poll"]):
+        with kit.world() as own:
+            found.append(_scenario(own, seed, act))
+        assert kit.violations() == []
+        for table in (RUN, TASK, Ctl.__table__):
+            kit.execute(sa.delete(table))  # type: ignore[arg-type]
+        kit.execute(sa.text("DELETE FROM tidemill.ctl_seen"))
+    assert len(found[0]) > 20
+    assert found[1:] == [found[0]] * 3
+
+
+def test_run_once_is_that_of_this_process(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "own", Service(Clock()))
+    assert module.run_once().taken_over
+    assert not module.run_once().taken_over
+    module.own.forget()
+    assert module.run_once().taken_over
