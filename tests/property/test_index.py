@@ -117,7 +117,6 @@ class Machine(RuleBasedStateMachine):
 
     @rule(parameter=pairs, value=st.none() | moments)
     def set_current(self, parameter: Parameter, value: datetime | None) -> None:
-        self.would_fire_what_fires(parameter, value)
         self.index.set_current(parameter, instant(value))
         if value is None:
             self.values.pop(parameter, None)
@@ -173,16 +172,8 @@ class Machine(RuleBasedStateMachine):
             false = {each for reading in readings if not reading.fired for each in (reading.parameter, reading.ref)}
             assert self.index.lacking(name) == false - {None}
 
-    def would_fire_what_fires(self, parameter: Parameter, value: datetime | None) -> None:
-        if value is None:
-            return
-        before, after = self.truths(self.now), self.truths(self.now, {parameter: value})
-        found = self.index.would_fire(parameter, to_instant(value))
-        assert found == {name for name in before if after[name] and not before[name]}
-
-    def truths(self, now: datetime, moved: dict[Parameter, datetime] | None = None) -> dict[str, bool]:
-        values = self.values | (moved or {})
-        return {name: each.check(now, values, self.last_seen[name]).fired for name, each in self.triggers.items()}
+    def truths(self, now: datetime) -> dict[str, bool]:
+        return {name: each.check(now, self.values, self.last_seen[name]).fired for name, each in self.triggers.items()}
 
     def named(self) -> set[Parameter]:
         return {parameter for trigger in self.triggers.values() for parameter in trigger.parameters}

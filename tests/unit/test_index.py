@@ -169,19 +169,6 @@ def test_watchers_name_references_too() -> None:
     assert index.watchers(R) == set()
 
 
-def test_would_fire_tells_without_changing_anything() -> None:
-    index = index_of(
-        alone=Delta(*P, "1h"),
-        two=All(Delta(*P, "1h"), Delta(*Q, "1h")),
-        one=Any(Delta(*P, "1h"), Delta(*Q, "1h")),
-        undone=All(Delta(*P, "1h"), RefDelay(*Q, *P, "1min")),
-    )
-    assert index.would_fire(P, NOW + HOUR) == {"alone", "one"}
-    assert index.would_fire(R, NOW + HOUR) == set()
-    assert index.current(P) == NOW
-    assert index.flipped() == set()
-
-
 def test_the_longest_durations_are_only_far() -> None:
     index = index_of(delta=Delta(*P, LONG_SPAN), delay=Delay(*P, LONG_SPAN), chunk=ChunkDelta(*P, "week", 10**10))
     assert [index.truth(name) for name in ("delta", "delay", "chunk")] == [False, True, False]

@@ -102,14 +102,6 @@ class Group:
     def now_measured(self) -> int:
         return self.measured(self.own.value, self.base.value if self.base else None)
 
-    def measured_if(self, source: Source, value: Instant | None) -> int:
-        """If the source had that value."""
-        own = value if self.own is source else self.own.value
-        if self.base is None:
-            return self.measured(own, None)
-        base = value if self.base is source else self.base.value
-        return self.measured(own, base)
-
     def measured(self, own: Instant | None, base: Instant | None) -> int:
         if own is None:
             return NOTHING

@@ -141,22 +141,6 @@ class Index:
         places = self._task(name).places
         return {each for place in places if not place.holds for each in place.group.parameters()}
 
-    def would_fire(self, parameter: Parameter, value: Instant) -> set[str]:
-        """The tasks that would turn true if the parameter moved there. Nothing is changed."""
-        source = self._sources.get(parameter)
-        if source is None:
-            return set()
-        # A reference that moves on makes nothing true.
-        onward = source.value is not None and value >= source.value
-        groups = source.measured() if onward else source.named()
-        slots = {slot for group in groups for slot in group.between(group.measured_if(source, value))}
-        tasks = [task for task in map(self._at, slots) if not task.fires]
-        return {
-            task.name
-            for task in tasks
-            if sum(place.key <= place.group.measured_if(source, value) for place in task.places) >= task.need
-        }
-
     def _move(self, source: Source, value: Instant | None) -> None:
         before, source.value = source.value, value
         if value == before:
