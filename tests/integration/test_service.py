@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any as AnyValue
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from app.db import transaction
 from app.settings import settings
 from tests.kit import reactive as kit
 from tests.kit import service as services
@@ -21,11 +18,10 @@ from tests.kit.faults import Crashed, crash_at, pause_at
 from tests.kit.reactive import ORDERS, World, day
 from tests.kit.service import Clock, Follower
 from tests.kit.waiting import wait_until
-from triggers import All, Any, ChunkDelta, Delay, Delta, RefDelay, missed, operate, retention
-from triggers.model import RUN, TASK, Ctl, CtlChange, Evaluation, MissedWindow, ReactiveCursor
+from triggers import ChunkDelta, Delay, Delta, operate, retention
+from triggers.model import TASK, CtlChange, Evaluation, ReactiveCursor
 from triggers.service import Service
 from triggers.service import service as module
-from triggers.trigger import Trigger
 
 DAILY = ChunkDelta(*ORDERS, "day")
 ITEMS = ("dds.items", "loaded_to")
@@ -46,11 +42,6 @@ def follower(world: World) -> Follower:
 
 def now() -> datetime:
     return datetime.now(UTC)
-
-
-def windows(task: str | None = None) -> list[missed.Missed]:
-    with transaction() as session:
-        return missed.listed(session, task=task)
 
 
 def test_a_change_starts_what_it_concerns_and_looks_at_nothing_else(world: World, follower: Follower) -> None:
@@ -358,125 +349,6 @@ def test_a_lapse_while_no_service_ran_is_stored_by_the_next(world: World) -> Non
     assert not kit.row(task).fired
 
 
-# T23
-
-
-def _expiring(world: World, milliseconds: int = 300, **more: AnyValue) -> str:
-    kit.advance(now() - timedelta(hours=1) + timedelta(milliseconds=milliseconds))
-    return world.task("a", Delay(*ORDERS, "1h"), **({"min_interval": "0s"} | more))
-
-
-def _closed(follower: Follower) -> bool:
-    follower.rest()
-    return not any(follower.memory.index.truth(name) for name in follower.memory.tasks)
-
-
-@pytest.mark.parametrize(
-    ("how", "reason"),
-    [
-        ("paused", "the task was paused"),
-        ("resting", "its min_interval was not over"),
-        ("quarantined", "the task was quarantined"),
-        ("working", "an earlier run was still at work"),
-    ],
-)
-def test_a_window_that_closes_unused_is_told_with_the_reason(
-    world: World, follower: Follower, how: str, reason: str
-) -> None:
-    # T23
-    begun = now()
-    task = world.task("a", Delay(*ORDERS, "1h"), min_interval="0s")
-    match how:
-        case "paused":
-            operate.pause(task)
-        case "resting":
-            kit.set_task(task, start_after=now() + timedelta(hours=1), generation=7)
-        case "quarantined":
-            values = [[*ORDERS, None, (at := now() - timedelta(minutes=59, seconds=59.5)).isoformat()]]
-            kit.set_task(task, quarantined_at=now(), quarantine_values=values, generation=7)
-        case _:
-            operate.start(task)
-            kit.execute(
-                sa.update(RUN).values(
-                    state="running",
-                    pass_key=sa.func.gen_random_uuid(),
-                    recovery_time=now() + timedelta(hours=1),
-                    started_at=now(),
-                )
-            )
-    if how != "quarantined":
-        follower.rest()
-        at = now() - timedelta(minutes=59, seconds=59.6)
-    kit.advance(at)
-    assert follower.rest() == 0
-    wait_until(lambda: _closed(follower), 5)
-    (found,) = windows(task)
-    assert (found.reason, found.run_id) == (reason, None)
-    assert begun < found.opened_at < found.closed_at < now()
-
-
-def test_a_window_that_was_used_is_not_missed(world: World, follower: Follower) -> None:
-    # T23
-    _expiring(world)
-    assert follower.rest() == 1
-    wait_until(lambda: _closed(follower), 5)
-    assert windows() == []
-
-
-def test_a_window_that_was_used_before_the_service_came_is_not_missed(world: World) -> None:
-    # T23
-    task = _expiring(world, 1500, min_interval="1h")
-    assert world.step() == 1
-    assert kit.states(task) == ["done"]
-    found = Follower()
-    found.rest()
-    wait_until(lambda: _closed(found), 5)
-    assert windows() == []
-
-
-def test_a_window_that_the_pass_beside_it_used_is_not_missed(world: World, follower: Follower) -> None:
-    # T23
-    task = world.task("a", Delay(*ORDERS, "1h"), min_interval="1h")
-    follower.rest()
-    kit.advance(now() - timedelta(minutes=59, seconds=59))
-    world.poll()
-    follower.rest()
-    assert world.serve() == 1
-    wait_until(lambda: _closed(follower), 5)
-    assert (kit.states(task), windows()) == (["done"], [])
-
-
-def test_a_run_that_came_too_late_is_a_missed_window(world: World, follower: Follower) -> None:
-    # T23
-    task = _expiring(world)
-    assert follower.rest() == 1
-    wait_until(lambda: _closed(follower), 5)
-    world.serve()
-    (found,) = windows(task)
-    assert kit.states(task) == ["lapsed"]
-    assert found.run_id == kit.runs(task)[0].id
-    assert "did not hold any more" in found.reason
-
-
-def test_a_reference_closes_a_window_too(world: World, follower: Follower) -> None:
-    # T23
-    task = world.task("a", RefDelay(*ITEMS, *ORDERS, "1h"), min_interval="0s")
-    operate.pause(task)
-    kit.advance(day(1), ITEMS)
-    kit.advance(day(1))
-    follower.rest()
-    kit.advance(day(2))
-    follower.rest()
-    assert [each.reason for each in windows(task)] == ["the task was paused"]
-
-
-def test_missed_windows_go_by_age(session: Session) -> None:
-    old = now() - settings().log_retention * 2
-    session.execute(sa.insert(MissedWindow).values(task="a", opened_at=old, closed_at=old, reason="r"))
-    session.commit()
-    assert retention.run_once().windows == 1
-
-
 def test_a_service_that_is_gone_does_not_keep_the_streams_for_ever(world: World, follower: Follower) -> None:
     # T19: should it come back, it reads everything anew.
     task = world.task("a", DAILY)
@@ -490,50 +362,6 @@ def test_a_service_that_is_gone_does_not_keep_the_streams_for_ever(world: World,
     assert follower.rest() == 1
     assert any(each.fenced for each in follower.reports)
     assert kit.states(task) == ["waiting"]
-
-
-# Three ways
-
-
-def _scenario(world: World, seed: int, act: list[str]) -> list[tuple[str, str]]:
-    """The same changes and the same work; who evaluates differs. What was started with what windows."""
-    chosen = random.Random(seed)
-    for number in range(8):
-        leaves = [Delta(f"e{each}", "p", f"{chosen.randint(1, 3)}d") for each in chosen.sample(range(4), 2)]
-        of_many: list[Trigger] = [leaves[0], All(*leaves), Any(*leaves)]
-        trigger = chosen.choice(of_many)
-        world.declare(f"t{number}", trigger, first_run=chosen.choice(["fire", "baseline"]))
-    world.sync()
-    follower, values = Follower(), dict.fromkeys(range(4), 0)
-    if "service" in act:
-        follower.rest()
-    for _ in range(30):
-        each = chosen.randrange(4)
-        values[each] += chosen.randint(1, 2)
-        kit.advance(day(values[each]), (f"e{each}", "p"))
-        for one in act:
-            world.poll() if one == "poll" else follower.rest()
-        if chosen.random() < 0.6:
-            world.serve()
-            for one in act:
-                world.poll() if one == "poll" else follower.rest()
-    world.serve()
-    return services.launches()
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_service_the_pass_and_both_at_once_start_the_same(world: World, seed: int) -> None:
-    # T17, T18
-    found = []
-    for act in (["poll"], ["service"], ["poll", "service"], ["service", "poll"]):
-        with kit.world() as own:
-            found.append(_scenario(own, seed, act))
-        assert kit.violations() == []
-        for table in (RUN, TASK, Ctl.__table__):
-            kit.execute(sa.delete(table))  # type: ignore[arg-type]
-        kit.execute(sa.text("DELETE FROM tidemill.ctl_seen"))
-    assert len(found[0]) > 20
-    assert found[1:] == [found[0]] * 3
 
 
 def test_run_once_is_that_of_this_process(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from tests.kit import service as services
 from tests.kit.reactive import LEASE, World
 from tests.kit.service import Follower
 from tests.kit.waiting import pause, wait_until
-from triggers import All, Any, ChunkDelta, ChunkRefDelay, Delay, Delta, RefDelay, endings, operate, polling
+from triggers import All, Any, ChunkDelta, ChunkRefDelay, Delay, Delta, RefDelay, ctl, endings, operate, polling
 from triggers.definition import queue_of
 from triggers.model import RUN, TASK, CtlSeen, ReactiveTask, TaskRun
 from triggers.starting import same_input, startable
@@ -94,12 +94,15 @@ class Machine(RuleBasedStateMachine):
         self.world: World = self.context.__enter__()
         self.follower = Follower()
         self.held: list[tuple[Claim, str]] = []
+        #: After every step, or only now and then.
+        self.always_rests = False
 
     def teardown(self) -> None:
         self.context.__exit__(None, None, None)
 
-    @initialize(data=st.data())
-    def some_tasks(self, data: st.DataObject) -> None:
+    @initialize(data=st.data(), always_rests=st.booleans())
+    def some_tasks(self, data: st.DataObject, always_rests: bool) -> None:  # noqa: FBT001
+        self.always_rests = always_rests
         for name in NAMES[:2]:
             self.declare(name, data.draw(triggers()), data.draw(options))
         self.follower.once()
@@ -131,6 +134,12 @@ class Machine(RuleBasedStateMachine):
     def restate(self, parameter: tuple[str, str], moment: timedelta) -> None:
         kit.restate(BEGIN + moment, parameter)
 
+    @rule(parameter=parameters)
+    def nudge(self, parameter: tuple[str, str]) -> None:
+        """So little that few conditions turn."""
+        if (value := ctl.get(*parameter)) is not None:
+            kit.restate(value + timedelta(seconds=1), parameter)
+
     @rule()
     def time_passes(self) -> None:
         pause(0.06)
@@ -144,9 +153,10 @@ class Machine(RuleBasedStateMachine):
         """The MVP pass, beside it."""
         self.world.poll()
 
-    @rule()
-    def serve(self) -> None:
+    @rule(body=st.sampled_from([kit.nothing, kit.fail]))
+    def serve(self, body: Callable[[Something], None]) -> None:
         """A worker that works everything off."""
+        self.world.calls.bodies.update(dict.fromkeys(self.world.calls.bodies, body))
         self.world.pass_backoff()
         self.world.serve()
 
@@ -207,6 +217,11 @@ class Machine(RuleBasedStateMachine):
     def rested(self) -> list[str]:
         self.follower.rest()
         return should_start()
+
+    @invariant()
+    def nothing_waits_after_any_step(self) -> None:
+        if self.always_rests:
+            self.at_rest_nothing_waits_that_should_have_started()
 
     @invariant()
     def every_rule_of_runs_holds(self) -> None:
