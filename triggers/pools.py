@@ -18,7 +18,7 @@ from app import audit, limits
 from app.clock import Rate
 from app.db import transaction
 from app.errors import BadRequest
-from app.limits import UNCHANGED
+from app.limits import UNCHANGED, Queue
 from triggers.definition import checked_pool, checked_span, queue_of
 from triggers.model import RUN, ReactivePool, TaskRun
 
@@ -116,10 +116,14 @@ def age(limit: int = 10_000) -> Aged:
     steps = sa.func.floor(
         sa.extract("epoch", sa.func.now() - RUN.c.created_at) / sa.extract("epoch", ReactivePool.ageing)
     )
-    rank = sa.cast(sa.func.greatest(BEST_RANK, -RUN.c.priority - steps), sa.SmallInteger)
+    # T21: not past a slot that is kept against what is less important than it.
+    kept = limits.kept_now().subquery("kept")
+    behind = sa.select(sa.func.max(kept.c.rank) + 1).where(kept.c.rank < -RUN.c.priority).correlate(Queue, RUN)
+    rank = sa.cast(sa.func.greatest(BEST_RANK, -RUN.c.priority - steps, behind.scalar_subquery()), sa.SmallInteger)
     older = (
         sa.select(RUN.c.id, rank.label("aged"))
         .join(ReactivePool, RUN.c.queue == queue_of("") + ReactivePool.name)
+        .outerjoin(Queue, Queue.name == RUN.c.queue)
         .where(TaskRun.state == sa.literal_column("'waiting'"), rank < RUN.c.rank)
         .limit(limit)
         .with_for_update(of=RUN, skip_locked=True)

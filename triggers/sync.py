@@ -89,7 +89,6 @@ def write(session: Session, wanted: Mapping[str, Definition]) -> Synced:
     modules = sorted({each.module for each in wanted.values()} | set(sys.modules))
     ours = sa.or_(ReactiveTask.name.in_(wanted), ReactiveTask.module == sa.any_(sa.cast(modules, ARRAY(sa.Text))))
     known = {row.name: row for row in session.execute(sa.select(*TASK.c).where(ours))}
-    pools.write_declared(session, {each.pool for each in wanted.values()})
     new = sorted((each for each in wanted.values() if each.name not in known), key=attrgetter("name"))
     changes = [(known[name], wanted[name]) for name in sorted(wanted) if name in known]
     changed = [(row, each) for row, each in changes if _differs(row, each)]
@@ -98,6 +97,8 @@ def write(session: Session, wanted: Mapping[str, Definition]) -> Synced:
     for row, each in changed:
         _update(session, row, each)
     _remove(session, removed)
+    # After the tasks, as everybody who locks both.
+    pools.write_declared(session, {each.pool for each in wanted.values()})
     told = [*new, *(each for _, each in changed)]
     starting = _starting(session, told)
     found, unchecked = _findings(session, {each.name for each in told})

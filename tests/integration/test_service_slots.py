@@ -254,3 +254,18 @@ def test_ageing_goes_on_where_nothing_is_kept(world: World) -> None:
     kit.execute(sa.update(RUN).values(created_at=sa.func.now() - timedelta(minutes=15)))
     assert pools.age().raised == 1
     assert stage.rank(stage.low[0]) == -15
+
+
+def test_ageing_does_not_undo_what_is_kept(world: World) -> None:
+    # T20, T21: for as long as it is kept; then what has waited for long is the first.
+    stage = Stage(world, max_hold="3s")
+    stage.produce()
+    stage.low_wait(0, 1)
+    assert len(stage.take().rows) == 1
+    kit.execute(sa.update(RUN).where(RUN.c.queue == QUEUE).values(created_at=sa.func.now() - timedelta(minutes=15)))
+    pools.age()
+    assert stage.rank(stage.low[1]) == -9
+    assert len(stage.take(Cursor(TaskRun, QUEUE)).rows) == 0
+    wait_until(lambda: pools.age().raised, 10)
+    assert stage.rank(stage.low[1]) == -15
+    assert len(stage.take(Cursor(TaskRun, QUEUE)).rows) == 1
