@@ -33,6 +33,8 @@ class Duties:
         self._connection: Connection | None = None
         self._held: set[str] = set()
         self._pid = os.getpid()
+        #: Another one with each connection: what was held by the last one may have been somebody else's since.
+        self.session = 0
 
     def hold(self, name: str) -> bool:
         """Whether this process is, or has just become, the leader of the duty."""
@@ -80,6 +82,7 @@ class Duties:
             self._held, self._pid = set(), os.getpid()
         if self._connection is None:
             self._connection = self._new_connection()
+            self.session += 1
         return self._connection
 
     def _new_connection(self) -> Connection:

@@ -70,7 +70,8 @@ class Loop:
         self._taken = taken or {}
         self._turns = [Turn(monotonic(), each) for each in passes]
         heapq.heapify(self._turns)
-        self._leading: set[str] = set()
+        #: By which session of the duties.
+        self._leading: dict[str, int] = {}
         self._away = AWAY_SECONDS
 
     def run(self) -> None:
@@ -85,7 +86,6 @@ class Loop:
                 self._away = AWAY_SECONDS
             except (SQLAlchemyError, DatabaseError) as error:
                 log.warning("pass %s failed, the next try is in %.1f s: %s", turn.each.name, self._away, error)
-                self._leading.clear()
                 self._stop.wait(self._away)
                 self._away = min(self._away * 2, AWAY_MOST_SECONDS)
                 pause = 0.0
@@ -104,19 +104,26 @@ class Loop:
 
     def _make(self, each: Pass) -> float:
         leads = self._duties.hold(each.name)
-        if leads != (each.name in self._leading):
+        # Whoever has led by another session may have been without the duty in between.
+        session = self._duties.session if leads else None
+        if session != self._leading.get(each.name):
             log.info("%s %s", "leader of" if leads else "no longer leader of", each.name)
-            (self._leading.add if leads else self._leading.discard)(each.name)
-            if leads and (begin := self._taken.get(each.name)) is not None:
-                begin()
+            self._leading.pop(each.name, None)
+            if session is not None:
+                self._leading[each.name] = session
+                self._taken.get(each.name, _nothing)()
         if not leads:
             return max(STANDBY_SECONDS, each.every.total_seconds())
         begun = self._monotonic()
         report = each.run(AT_ONCE_SECONDS)
         took = self._monotonic() - begun
         log.debug("%s: %s in %.1f ms", each.name, report, took * 1000)
-        pause = 0.0 if getattr(report, "more", False) else each.every.total_seconds()
-        return max(pause, took / BUSY)
+        # What waits is not made to wait; the other passes have had their turn before it comes again.
+        return 0.0 if getattr(report, "more", False) else max(each.every.total_seconds(), took / BUSY)
+
+
+def _nothing() -> None:
+    pass
 
 
 def passes() -> list[Pass]:

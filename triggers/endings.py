@@ -6,7 +6,7 @@ task to be evaluated anew. Any other end leaves last seen as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,6 +16,7 @@ from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
 from app.claims import PassKey
+from app.errors import ClaimLost
 from app.jobs.endings import ERROR_LIMIT, TRACEBACK_LIMIT, storable
 from triggers import ctl, missed, values
 from triggers.ctl import Parameter
@@ -23,6 +24,8 @@ from triggers.definition import queue_of
 from triggers.model import RUN, TASK, Ctl, CtlSeen, ReactiveTask, RunKind, RunState
 from triggers.starting import readable
 from triggers.values import windows
+
+Outputs = Mapping[Parameter, datetime]
 
 BACKOFF_MOST = timedelta(hours=1)
 #: Of what a task asks for itself.
@@ -53,31 +56,35 @@ def _move_on(session: Session, task: str, **more: Any) -> None:
     session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == task).values(**moved))
 
 
-def done(session: Session, run_id: int, task: str, pass_key: PassKey, outputs: Mapping[Parameter, datetime]) -> bool:
-    """Ended well. Whether it was still ours."""
-    row = lock_task(session, task)
-    told = [[*name, value.isoformat()] for name, value in sorted(outputs.items())]
-    run = _end(session, run_id, pass_key, RunState.DONE, outputs=told or None, error=None, traceback=None)
-    if run is None:
-        return False
-    # Whoever has rewound it meanwhile meant what comes after this run.
-    if run.record and row is not None and row.seen_epoch == run.seen_epoch:
-        _remember(session, run)
+def done(session: Session, row: Row[Any], pass_key: PassKey, outputs: Outputs, let_go: Callable[[], None]) -> None:
+    """Ended well; `ClaimLost` if it was not ours any more.
+
+    First what it produced: a stranger's open transaction may hold these rows for long, and until the run's own row is
+    locked, its lease is extended. `let_go` is called when nothing is left to wait for."""
+    locked = lock_task(session, row.task)
     if outputs:
-        behind = run.window_from is not None
-        if ahead := _ahead(session, outputs) if behind else outputs:
+        ahead = _ahead(session, outputs) if row.window_from is not None else outputs
+        if ahead:
             ctl.advance_many(ahead, session=session)
-    _move_on(session, task, **({"failures": 0} if run.kind == RunKind.REGULAR else {}))
-    return True
+    told = [[*name, value.isoformat()] for name, value in sorted(outputs.items())]
+    let_go()
+    run = _end(session, row.id, pass_key, RunState.DONE, outputs=told or None, error=None, traceback=None)
+    if run is None:
+        raise ClaimLost(f"run {row.id} of {row.task} is not ours any more: nothing of this was saved")
+    # Whoever has rewound it meanwhile meant what comes after this run.
+    if run.record and locked is not None and locked.seen_epoch == run.seen_epoch:
+        _remember(session, run)
+    _move_on(session, row.task, **({"failures": 0} if run.kind == RunKind.REGULAR else {}))
 
 
-def _ahead(session: Session, outputs: Mapping[Parameter, datetime]) -> dict[Parameter, datetime]:
+def _ahead(session: Session, outputs: Outputs) -> dict[Parameter, datetime]:
     """A backfill makes what is old anew; it does not say that its data set has got less far."""
     query = sa.select(Ctl.entity, Ctl.parameter, Ctl.value).where(
         sa.tuple_(Ctl.entity, Ctl.parameter).in_(sorted(outputs))
     )
     # Locked, in the order of keys: nobody moves them past these values before this is committed.
-    rows = session.execute(query.order_by(Ctl.entity, Ctl.parameter).with_for_update()).all()
+    order = (Ctl.entity.collate("C"), Ctl.parameter.collate("C"))
+    rows = session.execute(query.order_by(*order).with_for_update()).all()
     found = {(row.entity, row.parameter): row.value for row in rows}
     return {name: value for name, value in outputs.items() if name not in found or found[name] < value}
 
@@ -90,7 +97,11 @@ def _remember(session: Session, run: Row[Any]) -> None:
             rows.append({"task": run.task, "entity": entity, "parameter": parameter, "value": value})
     if rows:
         insert = postgresql.insert(CtlSeen).values(rows)
-        taken = {"value": insert.excluded.value, "seen_at": sa.func.now()}
+        # A window of long ago takes nothing back of what was seen since.
+        value = (
+            insert.excluded.value if run.window_to is None else sa.func.greatest(CtlSeen.value, insert.excluded.value)
+        )
+        taken = {"value": value, "seen_at": sa.func.now()}
         keys = ["task", "entity", "parameter"]
         session.execute(insert.on_conflict_do_update(index_elements=keys, set_=taken))
 
@@ -121,7 +132,7 @@ def failed(
         _end(session, run_id, pass_key, RunState.FAILED, **words)
         reason = f"failed {failures} times in a row: {words['error']}"
         # It may have lost its worker each time before that could check it.
-        quarantine(session, task, reason, run.checked or _snapshot(session, row), failures=failures)
+        quarantine(session, task, reason, run.checked or snapshot_of(session, row), failures=failures)
         return RunState.FAILED
     wait = backoff(row.backoff, failures) if again is None else min(again, AGAIN_MOST)
     give_back(session, run_id, pass_key, wait, **words)
@@ -145,7 +156,7 @@ def backoff(first: timedelta, failures: int) -> timedelta:
     return first if first >= most else min(most, first * 2 ** min(failures - 1, 32))
 
 
-def _snapshot(session: Session, task: Row[Any]) -> Any:
+def snapshot_of(session: Session, task: Row[Any]) -> Any:
     trigger = readable(task.name, task.trigger)
     return None if trigger is None else values.read(session, [(task.name, trigger)]).snapshot(task.name, trigger)
 
@@ -191,12 +202,14 @@ def quarantine(session: Session, task: str, reason: str, snapshot: Any, **more: 
     _move_on(session, task, **why, **more)
 
 
-def lapsed(session: Session, run_id: int, task: str, pass_key: PassKey, why: str) -> bool:
+def lapsed(session: Session, run_id: int, task: str, pass_key: PassKey, why: str, *, passing: bool) -> bool:
+    """`passing`: its trigger opens and closes by itself, so this was a window that was missed."""
     lock_task(session, task)
     run = _end(session, run_id, pass_key, RunState.LAPSED, error=why[:ERROR_LIMIT])
     if run is None:
         return False
-    missed.lapsed(session, task, run_id, run.created_at, why[:ERROR_LIMIT])
+    if passing:
+        missed.lapsed(session, task, run_id, run.created_at, why[:ERROR_LIMIT])
     _move_on(session, task, fired=False)
     return True
 

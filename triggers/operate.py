@@ -18,13 +18,12 @@ from app.db import transaction
 from app.doorbell import GENERIC
 from app.errors import BadRequest
 from app.jobs.enqueue import ring_after_commit
-from triggers import endings, values
+from triggers import endings
 from triggers.ctl import REASON_LIMIT, checked_value
 from triggers.definition import queue_of
 from triggers.lookup import unknown
 from triggers.model import LIVE, RUN, CtlSeen, ReactiveTask, RunId, RunKind, RunState, TaskRun
 from triggers.starting import start_ready
-from triggers.trigger import from_json
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def start(name: str, *, record: bool = False, window: tuple[datetime, datetime] 
     """A run by hand, whatever the trigger says. Its check is not remembered as seen, unless `record` says so; with a
     `window`, the task is given that instead of what is new, and `record` remembers its end."""
     if window is not None:
-        begin, end = (checked_value((name, word), moment) for word, moment in zip(("from", "to"), window, strict=True))
+        begin, end = window = (checked_value((name, "from"), window[0]), checked_value((name, "to"), window[1]))
         if begin >= end:
             raise BadRequest(
                 f"the window from {begin.isoformat()} to {end.isoformat()} is empty: its end must be later"
@@ -107,7 +106,7 @@ def cancel(name: str, *, reason: str = "by an operator", run: RunId | None = Non
             )
         # What a waiting run was checked with at an earlier attempt is out of date.
         checked = found.checked if found.state == RunState.RUNNING else None
-        snapshot = checked or _snapshot(session, row)
+        snapshot = checked or endings.snapshot_of(session, row)
         endings.cancelled(session, found.id, name, found.pass_key, reason, snapshot)
         return RunId(found.id)
 
@@ -116,11 +115,6 @@ def _checked_reason(reason: str) -> str:
     if not reason.strip() or len(reason) > REASON_LIMIT or not reason.isprintable():
         raise BadRequest(f"reason={reason!a:.100} must say why, in 1 to {REASON_LIMIT} printable characters")
     return reason
-
-
-def _snapshot(session: Session, row: Row[Any]) -> Any:
-    trigger = from_json(row.trigger)
-    return values.read(session, [(row.name, trigger)]).snapshot(row.name, trigger)
 
 
 def rewind(name: str, to: datetime) -> list[Seen]:

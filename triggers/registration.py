@@ -77,6 +77,8 @@ def _name_of(function: Any, celery_task: bool) -> str:  # noqa: FBT001
         raise BadRequest(f"{function!r:.100} is neither a function nor a Celery task: @reactive(…) stands above 'def'")
     if function.__name__ == "<lambda>":
         raise BadRequest(f"a lambda of {function.__module__} has no name to be found by: write a function with 'def'")
+    if function.__module__ == "__main__":
+        raise BadRequest(f"{function.__qualname__} lies in a script: workers find reactive tasks by importing a module")
     if "<locals>" in function.__qualname__:
         raise BadRequest(
             f"{function.__qualname__} lies within a function: workers find reactive tasks by importing a module"

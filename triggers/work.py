@@ -148,7 +148,9 @@ class OneRun:
             # Fired by the trigger of another release: by that it would fire again at once, and lapse here again.
             self._save(self._leave_to_others)
             return
-        self._save(partial(endings.lapsed, run_id=self.id, task=self.task, pass_key=self.pass_key, why=why))
+        passing = any(not leaf.needs_seen for leaf in definition.trigger.leaves)
+        end = partial(endings.lapsed, why=why, passing=passing)
+        self._save(partial(end, run_id=self.id, task=self.task, pass_key=self.pass_key))
 
     def _begin(self, session: Session, definition: Definition) -> None:
         """A try of the same run is no new start."""
@@ -178,23 +180,33 @@ class OneRun:
         faults.reach("run.after_body")
         if run.ended:
             return
-        self.holding.ended([self.row])
         if run.cancelled is not None:
+            self._let_go()
             snapshot = [[*name, None, at and at.isoformat()] for name, (_, at) in run.windows.items()]
             end = partial(endings.cancelled, reason=run.cancelled, snapshot=snapshot)
             self._save(partial(end, run_id=self.id, task=self.task, pass_key=self.pass_key))
         elif failure is None:
             self._finish(run)
         else:
+            self._let_go()
             self._save(partial(self._fail, failure))
+
+    def _let_go(self) -> None:
+        self.holding.ended([self.row])
 
     def _finish(self, run: Run) -> None:
         try:
-            self._save(lambda tx: endings.done(tx, self.id, self.task, self.pass_key, run.outputs))
+            self._save(partial(self._done, run))
         except BadRequest as error:
             # What it produced cannot be said to be so: a value that lies behind what is known, or too far ahead.
             failure = Failure(f"{type(error).__name__}: {error}")
+            self._let_go()
             self._save(partial(self._fail, failure))
+
+    def _done(self, run: Run, session: Session) -> bool:
+        self.holding.hold_again([self.row])
+        endings.done(session, self.row, self.pass_key, run.outputs, self._let_go)
+        return True
 
     def _fail(self, failure: Failure, session: Session) -> bool:
         told = endings.told(failure.error, failure.traceback)
@@ -214,9 +226,7 @@ class OneRun:
             with transaction() as session:
                 yield session
                 session.flush()
-                self.holding.ended([self.row])
-                if not endings.done(session, self.id, self.task, self.pass_key, run.outputs):
-                    raise ClaimLost(f"run {self.id} of {self.task} is not ours any more: nothing of this was saved")
+                endings.done(session, self.row, self.pass_key, run.outputs, self._let_go)
                 faults.reach("finish.before_commit")
         except BaseException:
             self.holding.hold_again([self.row])
@@ -231,7 +241,7 @@ class OneRun:
                 raise ClaimLost(f"run {self.id} of {self.task} is not ours any more")
 
     def _save(self, write: Callable[[Session], bool]) -> None:
-        save(self.holding, f"run {self.id} of {self.task}", write)
+        save(self.holding, f"run {self.id} of {self.task}", write, patient=True)
 
     def _evaluate(self) -> None:
         """T16: what moved while it ran must not wait for the next pass."""

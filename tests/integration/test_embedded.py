@@ -27,6 +27,7 @@ from app.embedded import OwnServers, Servers, binaries, running, servers
 from app.embedded.home import load
 from app.embedded.process import command_of, pids_where, polls
 from app.errors import AlreadyRunning, EmbeddedError
+from tests.kit.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root has other accounts to use")
@@ -40,7 +41,6 @@ with servers(sys.argv[1]) as own:
 FORKING_OWNER = """
 import os, signal, sys
 from app.embedded import servers
-from tests.kit.waiting import wait_until
 with servers(sys.argv[1]) as own:
     if (leaving := os.fork()) == 0:
         sys.exit()

@@ -182,7 +182,7 @@ class Machine(RuleBasedStateMachine):
         claim, task = self.held.pop(0)
         with transaction() as session:
             if how == "done":
-                endings.done(session, claim.rows[0].id, task, claim.pass_key, {})
+                endings.done(session, claim.rows[0], claim.pass_key, {}, lambda: None)
             elif how == "fail":
                 endings.failed(session, claim.rows[0].id, task, claim.pass_key, "on purpose")
         if how == "lose":

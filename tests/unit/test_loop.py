@@ -39,6 +39,7 @@ class HandClock(threading.Event):
 class SomeDuties(Duties):
     leads: Callable[[str], bool] = lambda _: True
     asked: list[str] = field(default_factory=list)
+    session: int = 1
 
     def hold(self, name: str) -> bool:
         self.asked.append(name)

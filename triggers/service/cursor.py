@@ -25,6 +25,8 @@ from triggers.instants import Instant
 from triggers.model import Ctl, CtlChange, ReactiveCursor, ReactiveEvent, Snapshot, TransactionId
 from triggers.polling import micros
 
+#: The first number that a transaction of a cluster has, long ago for all of them.
+FIRST_XID = "3"
 #: More that moved at once is not followed any more, but read anew as a whole.
 LIMIT = 20_000
 #: As a session that holds duties may be silent (`app.duties`).
@@ -41,6 +43,10 @@ class Changes:
     tasks: set[str] = field(default_factory=set)
 
     @property
+    def any(self) -> bool:
+        return bool(self.parameters or self.tasks)
+
+    @property
     def too_many(self) -> bool:
         return max(len(self.parameters), len(self.tasks)) >= LIMIT
 
@@ -53,7 +59,19 @@ def take_over(session: Session) -> int:
     anew = {"term": ReactiveCursor.term + 1, "compared_at": None, "differences": 0}
     insert = postgresql.insert(ReactiveCursor).values(id=1, term=1, **here)
     next_term = insert.on_conflict_do_update(index_elements=["id"], set_=here | anew)
-    return int(session.execute(next_term.returning(ReactiveCursor.term)).scalar_one())
+    term = int(session.execute(next_term.returning(ReactiveCursor.term)).scalar_one())
+    # Rows that were restored from another cluster may have numbers that this one has not come to: without this they
+    # would be new for ever.
+    for stream in (CtlChange, ReactiveEvent):
+        to_come = stream.xid >= _end(sa.func.pg_current_snapshot())
+        session.execute(sa.update(stream).where(to_come).values(xid=sa.cast(FIRST_XID, TransactionId)))
+    return term
+
+
+def turn(session: Session) -> tuple[int, Instant]:
+    """Whose it is, and the moment."""
+    row = session.execute(sa.select(ReactiveCursor.term, micros(sa.func.clock_timestamp()))).one_or_none()
+    return (0, 0) if row is None else (row[0], row[1])
 
 
 def lock(session: Session) -> Any:

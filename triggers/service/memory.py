@@ -55,6 +55,8 @@ class Memory:
     resting: list[tuple[Instant, str]] = field(default_factory=list)
     #: Tasks that are to be decided, whatever the index says.
     pending: set[str] = field(default_factory=set)
+    #: Those that somebody else was changing when they were to be decided.
+    busy: set[str] = field(default_factory=set)
     #: Since when a passing trigger holds that has not been used.
     opened: dict[str, Instant] = field(default_factory=dict)
     #: Windows that have closed unused, as far as is known here.
@@ -167,6 +169,7 @@ class Memory:
         self.tasks.pop(name, None)
         self.opened.pop(name, None)
         self.pending.discard(name)
+        self.busy.discard(name)
         self.unreadable.discard(name)
 
 

@@ -12,6 +12,7 @@ Promises:
 
 from __future__ import annotations
 
+import heapq
 import logging
 import math
 import time
@@ -26,6 +27,7 @@ from app import faults
 from app.db import autocommit, engine, transaction
 from triggers import missed, polling
 from triggers.model import ReactiveCursor, ReactiveTask
+from triggers.polling import micros
 from triggers.service import cursor, slots
 from triggers.service.memory import Memory
 from triggers.starting import UNREADABLE, start_ready, startable
@@ -35,6 +37,10 @@ log = logging.getLogger(__name__)
 LIMIT = 2000
 COMPARE_SECONDS = 60.0
 HOLD_SECONDS = 0.25
+#: It is done no more than every so many times what it took.
+HOLD_PART, QUICK_SECONDS = 20, 0.05
+#: The cursor of a quiet system is moved now and then, so that retention may follow.
+MOVE_SECONDS = 10.0
 #: Tasks that another transaction was changing are looked at again this soon.
 BUSY_SECONDS = 0.1
 
@@ -60,7 +66,8 @@ class Service:
         self._monotonic = monotonic
         self.memory: Memory | None = None
         self.term = 0
-        self._compared = self._held = self._looked = -math.inf
+        self._compared = self._held = self._looked = self._moved = -math.inf
+        self._hold_pause = HOLD_SECONDS
 
     def forget(self) -> None:
         """The next pass reads everything anew. For whoever has been without the duty, or without the server: it may
@@ -72,9 +79,14 @@ class Service:
         try:
             if self.memory is None:
                 return self._take_over()
-            if not self._is_due(self.memory):
-                return Report(len(self.memory.tasks))
-            return self._pass(self.memory, limit)
+            report = Report(len(self.memory.tasks))
+            if self._is_due(self.memory):
+                report = self._pass(self.memory, limit)
+            # At once where something moved, if that is quick: a slot is best kept before another takes it.
+            news = self._hold_pause < QUICK_SECONDS * HOLD_PART and (report.read or report.started)
+            if news or self._monotonic() - self._held > self._hold_pause:
+                self._hold()
+            return report
         except BaseException:
             self.memory = None
             raise
@@ -96,10 +108,9 @@ class Service:
     def _is_due(self, memory: Memory) -> bool:
         """Idle passes take no lock and write nothing."""
         now = self._monotonic()
-        if now - self._compared > COMPARE_SECONDS or (memory.pending and now - self._looked > BUSY_SECONDS):
+        if memory.pending or now - self._compared > COMPARE_SECONDS:
             return True
-        # Runs that were made or claimed by others are in no stream.
-        if memory.producing and now - self._held > HOLD_SECONDS:
+        if memory.busy and now - self._looked > BUSY_SECONDS:
             return True
         with autocommit() as connection:
             return cursor.anything_new(connection, self.term, memory.next_timer)
@@ -115,13 +126,12 @@ class Service:
             if changes.too_many:
                 self.memory = None
                 return Report(more=True)
-            memory.load(session, changes.tasks)
             memory.apply(changes)
+            memory.load(session, changes.tasks)
             report = self._decide(session, memory, limit)
-            if self._monotonic() - self._held > HOLD_SECONDS or changes.tasks or report.started:
-                slots.renew(session, memory)
-                self._held = self._monotonic()
-            cursor.move(session, changes)
+            if changes.any or self._monotonic() - self._moved > MOVE_SECONDS:
+                cursor.move(session, changes)
+                self._moved = self._monotonic()
             faults.reach("service.before_commit")
         faults.reach("service.committed")
         self._looked = self._monotonic()
@@ -132,6 +142,8 @@ class Service:
         return report
 
     def _decide(self, session: Session, memory: Memory, limit: int) -> Report:
+        memory.pending |= memory.busy
+        memory.busy.clear()
         pending = memory.to_decide()
         names = sorted(pending, key=lambda name: (-memory.tasks[name].priority, name))[:limit]
         started = start_ready(session, names, "service")
@@ -140,8 +152,7 @@ class Service:
         # Its own writes are not in the streams as this transaction will have seen them.
         memory.load(session, started.changed)
         pending.difference_update(names)
-        left = bool(pending)
-        pending |= self._busy(session, set(names) - started.decided)
+        self._undecided(session, memory, set(names) - started.decided)
         windows = missed.record(session, memory.closed, memory.now)
         memory.closed.clear()
         return Report(
@@ -149,18 +160,39 @@ class Service:
             decided=len(names),
             started=len(started.runs),
             missed=windows,
-            more=left,
+            more=bool(pending),
         )
 
     @staticmethod
-    def _busy(session: Session, names: set[str]) -> set[str]:
-        """Of the tasks that were not decided, those that somebody else has locked; what holds the others will end with
-        an event."""
+    def _undecided(session: Session, memory: Memory, names: set[str]) -> None:
+        """Those that somebody else has locked are looked at again soon, those that rest when their time has come (also
+        when the clock was set back, and it is to come once more); what holds the others will end with an event."""
         if not names:
-            return set()
+            return
+        now = sa.func.clock_timestamp()
         named = ReactiveTask.name == sa.any_(sa.cast(sorted(names), ARRAY(sa.Text)))
-        query = sa.select(ReactiveTask.name).where(named, startable(sa.func.clock_timestamp()))
-        return set(session.execute(query).scalars())
+        rests = ReactiveTask.start_after > now
+        query = sa.select(
+            ReactiveTask.name, rests.label("rests"), micros(ReactiveTask.start_after).label("start_after")
+        )
+        for row in session.execute(query.where(named, sa.or_(startable(now), rests))):
+            if row.rests:
+                heapq.heappush(memory.resting, (row.start_after, row.name))
+            else:
+                memory.busy.add(row.name)
+
+    def _hold(self) -> None:
+        """By itself: runs that were made or claimed by others are in no stream. It takes as long as there are live
+        runs, so it is never done for more than a part of the time."""
+        memory, begun = self.memory, time.perf_counter()
+        if memory is None or not (memory.producing or memory.holding):
+            return
+        with transaction() as session:
+            term, memory.now = cursor.turn(session)
+            if term == self.term:
+                slots.renew(session, memory)
+        self._held = self._monotonic()
+        self._hold_pause = max(HOLD_SECONDS, (time.perf_counter() - begun) * HOLD_PART)
 
     def _compare(self, memory: Memory) -> int:
         """With the naive evaluation of everything, in one snapshot."""
@@ -171,8 +203,11 @@ class Service:
                 self.memory = None
                 return 0
             changes = cursor.read(session, row.snapshot)
-            memory.load(session, changes.tasks)
+            if changes.too_many:
+                self.memory = None
+                return 0
             memory.apply(changes)
+            memory.load(session, changes.tasks)
             # What flipped by these changes must be decided, though no change is left that would say so.
             memory.to_decide()
             session.execute(sa.select(sa.func.set_config("cursor_tuple_fraction", "1", True)))
