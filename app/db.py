@@ -109,7 +109,8 @@ def _translate(context: ExceptionContext) -> None:
             raise errors.Unavailable(f"the database does not answer: {_first_line(raised)}") from raised
     if code in ("3F000", "42P01", "42883") and SCHEMA in str(raised):
         raise errors.NotMigrated(
-            f"the schema '{SCHEMA}' is missing or of another release ({_first_line(raised)}): run 'tidemill migrate'"
+            f"the schema '{SCHEMA}' is missing or of another release, or a function was called with arguments of other "
+            f"types ({_first_line(raised)}): run 'tidemill migrate', or cast the arguments"
         ) from raised
 
 

@@ -50,11 +50,11 @@ def _at_least(least: int, most: int) -> Callable[[str], int]:
     return parse
 
 
-def _span(least: str) -> Callable[[str], timedelta]:
+def _span(least: str, most: str = "1d") -> Callable[[str], timedelta]:
     def parse(value: str) -> timedelta:
         span = duration(value)
-        if span < duration(least):
-            raise ValueError(f"it must be {least} or more")
+        if not duration(least) <= span <= duration(most):
+            raise ValueError(f"it must lie between {least} and {most}")
         return span
 
     return parse
@@ -107,7 +107,7 @@ class Settings:
     pool_size: int = _setting(_at_least(1, 1000), 5)
     # How long running work may take to end when its worker is told to stop; then it is handed back.
     grace: timedelta = _setting(_span("0s"), timedelta(seconds=30))
-    log_retention: timedelta = _setting(_span("1s"), timedelta(days=30))
+    log_retention: timedelta = _setting(_span("1s", "36500d"), timedelta(days=30))
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:

@@ -112,7 +112,7 @@ def lone(context: Context, *, samples: int, warm: int, pause: tuple[float, float
 def lone_change(context: Context, *, samples: int, warm: int, pause: tuple[float, float]) -> list[float]:
     """Milliseconds from just before COMMIT of a change to the first line of the task that it starts."""
     with worker(context, modules="bench.tasks,bench.reactive"):
-        taken: list[float] = _run(context, "reactive", "lone", 300, {"samples": samples, "warm": warm, "pause": pause})[
+        taken: list[float] = _run(context, "changes", "lone", 300, {"samples": samples, "warm": warm, "pause": pause})[
             "waited"
         ]
     warehouse(context, "empty")

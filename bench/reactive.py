@@ -1,16 +1,12 @@
-"""A reactive task that writes when it began, and the program that moves its data set."""
+"""A reactive task that writes when it began."""
 
 from __future__ import annotations
 
-import json
-import random
-import sys
 import time
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime
 
 from bench.tasks import stamps
-from tidemill import Delta, Run, ctl, reactive, transaction
+from tidemill import Delta, Run, reactive
 
 BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -21,25 +17,3 @@ def stamp_run(run: Run) -> None:
     value = run.value("bench.table", "loaded_to")
     assert value is not None
     stamps().rpush("bench.stamps", f"{int((value - BEGIN).total_seconds())}:{now}")
-
-
-def lone(samples: int, warm: int, pause: tuple[float, float]) -> dict[str, Any]:
-    """From just before COMMIT of the change to the task's first line, in milliseconds."""
-    waited = []
-    for number in range(1, warm + samples + 1):
-        time.sleep(random.uniform(*pause))
-        with transaction() as session:
-            ctl.advance("bench.table", loaded_to=BEGIN + timedelta(seconds=number), session=session)
-            committing = time.time_ns()
-        answer = stamps().blpop(["bench.stamps"], timeout=30)
-        if answer is None:
-            sys.exit(f"change {number} started nothing within 30 s")
-        which, arrived = answer[1].decode().split(":")
-        assert int(which) == number
-        if number > warm:
-            waited.append((int(arrived) - committing) / 1e6)
-    return {"waited": waited}
-
-
-if __name__ == "__main__":
-    print(json.dumps(lone(**json.loads(sys.argv[2]))))

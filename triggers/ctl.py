@@ -123,7 +123,13 @@ def _checked(values: Mapping[Parameter, datetime], what: str) -> list[tuple[str,
     if not values:
         raise BadRequest(f"nothing to {what}: name a parameter and its value, as in loaded_to=…")
     # In the order in which the database locks them.
-    return sorted((*checked_name(*name), checked_value(name, value)) for name, value in values.items())
+    return sorted((*checked_name(*pair(name)), checked_value(name, value)) for name, value in values.items())
+
+
+def pair(name: Any) -> Parameter:
+    if not isinstance(name, tuple) or len(name) != 2:
+        raise BadRequest(f"{shown(name)} is not a parameter: write a pair, such as ('dds.orders', 'loaded_to')")
+    return name
 
 
 def checked_name(entity: str, parameter: str) -> Parameter:

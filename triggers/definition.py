@@ -50,11 +50,16 @@ class Definition:
         return queue_of(self.pool)
 
 
-def checked_trigger(task: str, trigger: Any, min_interval: timedelta | None) -> Trigger:
+def refuse_no_trigger(trigger: object) -> None:
+    """At once: a decorator without one would put itself in the place of the function, and nobody would hear of it."""
     if not isinstance(trigger, CtlTrigger | All | AnyOf):
         raise BadRequest(
-            f"{task}: {trigger!r:.100} is not a trigger: write one such as new_day('dds.orders', 'loaded_to')"
+            f"{trigger!r:.100} is not a trigger: write one such as new_day('dds.orders', 'loaded_to'), "
+            f"as in @reactive(new_day('dds.orders', 'loaded_to'))"
         )
+
+
+def checked_trigger(task: str, trigger: Trigger, min_interval: timedelta | None) -> Trigger:
     # T10
     if not trigger.latched and min_interval is None:
         raise BadRequest(
@@ -88,8 +93,9 @@ def checked_word(task: str, option: str, value: Any, words: tuple[str, ...]) -> 
 
 
 def checked_pool(name: Any) -> str:
-    if type(name) is not str or not name.strip() or len(name) > POOL_LIMIT or not name.isprintable():
-        raise BadRequest(f"pool={name!r:.200} must be printable text of 1 to {POOL_LIMIT} characters")
+    # Celery takes a comma in the name of a queue for two queues.
+    if type(name) is not str or not name.strip() or len(name) > POOL_LIMIT or not name.isprintable() or "," in name:
+        raise BadRequest(f"pool={name!r:.200} must be printable text of 1 to {POOL_LIMIT} characters without a comma")
     return name
 
 

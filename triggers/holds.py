@@ -65,6 +65,12 @@ def of_task(row: Row[Any], found: Values, trigger: Trigger, *, live: bool) -> It
 
 
 def of_run(session: Session, run: Row[Any], now: datetime) -> Iterator[str]:
+    if run.state == RunState.RUNNING and run.recovery_time < now:
+        yield (
+            f"run {run.id} was taken at {iso(run.claimed_at)} by {run.claimed_by}, of which there is no sign of life "
+            f"since {iso(run.recovery_time)}: the next sweep takes it back, one lease after a start of Postgres"
+        )
+        return
     if run.state == RunState.RUNNING:
         yield f"run {run.id} works on it since {iso(run.claimed_at)} ({run.claimed_by}); it is checked again at its end"
         return

@@ -40,6 +40,8 @@ def reactive(
     takes it. After `max_failures` in a row, with a pause of `backoff` that doubles, the task is quarantined.
     """
 
+    definition.refuse_no_trigger(trigger)
+
     def declare(function: F) -> F:
         celery_task = hasattr(function, "apply_async")
         name = _name_of(function, celery_task)

@@ -340,3 +340,16 @@ def test_history_is_newest_first(session: Session) -> None:
     for days in range(5):
         ctl.advance("dds.orders", loaded_to=T + days * DAY)
     assert [each.value for each in ctl.history(*NAME, limit=2)] == [T + 4 * DAY, T + 3 * DAY]
+
+
+def test_a_row_cannot_be_deleted(session: Session) -> None:
+    """T19: whoever follows the changes would not hear of it."""
+    ctl.advance("dds.orders", loaded_to=datetime(2026, 7, 1, tzinfo=UTC))
+    with pytest.raises(sa.exc.DBAPIError, match=r"dds.orders.loaded_to cannot be deleted"):
+        session.execute(sa.text("DELETE FROM tidemill.ctl"))
+
+
+@pytest.mark.parametrize("key", ["a", ("a",), ("a", "b", "c"), 7])
+def test_what_is_no_pair_is_no_parameter(key: Any) -> None:
+    with pytest.raises(BadRequest, match="is not a parameter: write a pair"):
+        ctl.advance_many({key: datetime(2026, 7, 1, tzinfo=UTC)})

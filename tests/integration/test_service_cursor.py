@@ -23,7 +23,7 @@ from tests.kit.service import Clock, Follower
 from tests.kit.waiting import pause, wait_until
 from triggers import Delta, ctl, missed
 from triggers.instants import Instant, to_instant
-from triggers.model import Ctl, ReactiveCursor, ReactiveEvent
+from triggers.model import Ctl, CtlChange, ReactiveCursor, ReactiveEvent, TransactionId
 from triggers.service import Service, cursor
 
 WRITERS, STEPS = 24, 12
@@ -285,3 +285,21 @@ def test_the_streams_name_the_transaction_also_from_within_a_savepoint(world: Wo
     assert session.execute(sa.select(ReactiveEvent.task)).scalars().all()[-1].endswith(".a")
     with transaction() as other:
         assert missed.listed(other) == []
+
+
+def test_streams_that_were_restored_from_another_cluster_are_not_new_for_ever(world: World) -> None:
+    """T19: their transactions have numbers that this cluster has not come to."""
+    task = world.task("mart", Delta(*ORDERS, "1d"))
+    kit.advance(day(1))
+    follower = Follower()
+    follower.rest()
+    world.serve()
+    follower.rest()
+    for stream in (CtlChange, ReactiveEvent):
+        kit.execute(sa.update(stream).values(xid=sa.cast("1000000000", TransactionId)))
+    kit.execute(sa.update(ReactiveCursor).values(cluster=1))
+    follower.rest()
+    assert [follower.once().moved for _ in range(3)] == [0, 0, 0]
+    kit.advance(day(3))
+    assert follower.rest() == 1
+    assert kit.states(task) == ["done", "waiting"]

@@ -214,6 +214,23 @@ def test_a_function_within_a_function_is_refused() -> None:
         _decorate(inner)
 
 
+def test_a_decorator_without_a_trigger_is_refused_at_once() -> None:
+    bare: Any = reactive
+    with pytest.raises(BadRequest, match=r"is not a trigger: write one such as new_day"):
+        bare(with_run)
+
+
+def test_a_pool_whose_name_celery_would_split_is_refused() -> None:
+    with pytest.raises(BadRequest, match="pool='a,b' must be printable text of 1 to 100 characters without a comma"):
+        reactive(DAILY, pool="a,b")(with_run)
+
+
+def test_a_function_of_a_script_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(with_run, "__module__", "__main__")
+    with pytest.raises(BadRequest, match="lies in a script: workers find reactive tasks by importing a module"):
+        _decorate(with_run)
+
+
 def test_a_celery_task_keeps_its_name() -> None:
     assert _decorate(celery_task).name == celery_task.name
 

@@ -21,7 +21,7 @@ WRONG = {
     "TIDEMILL_POLL_INTERVAL": ["", "50ms", "10", "ten seconds", "-1s", "nan s", "9" * 30 + "d"],
     "TIDEMILL_SWEEP_INTERVAL": ["", "99ms", "1 fortnight"],
     "TIDEMILL_LOG_LEVEL": ["", "LOUD", "TRACE"],
-    "TIDEMILL_LEASE": ["", "999ms", "0s", "60", "9" * 30 + "w"],
+    "TIDEMILL_LEASE": ["", "999ms", "0s", "60", "2d", "9999999w", "9" * 30 + "w"],
     "TIDEMILL_POOL_SIZE": ["0", "1001", "x"],
     "TIDEMILL_GRACE": ["", "-1s", "soon"],
     "TIDEMILL_LOG_RETENTION": ["", "500ms", "forever"],

@@ -108,7 +108,7 @@ class Service:
     def _is_due(self, memory: Memory) -> bool:
         """Idle passes take no lock and write nothing."""
         now = self._monotonic()
-        if memory.pending or now - self._compared > COMPARE_SECONDS:
+        if memory.pending or now - self._compared > COMPARE_SECONDS or now - self._moved > MOVE_SECONDS:
             return True
         if memory.busy and now - self._looked > BUSY_SECONDS:
             return True

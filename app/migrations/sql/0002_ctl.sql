@@ -34,6 +34,19 @@ $$;
 create trigger ctl_updating before update on tidemill.ctl
 for each row when (old.* is distinct from new.*) execute function tidemill.ctl_changing();
 
+create function tidemill.ctl_kept() returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    raise exception '%.% cannot be deleted: no task that rests on it would hear of it', old.entity, old.parameter
+        using errcode = 'restrict_violation', hint = 'Let it stay; what nobody names costs nothing.';
+end
+$$;
+
+create trigger ctl_deleting before delete on tidemill.ctl
+for each row execute function tidemill.ctl_kept();
+
 create trigger ctl_inserted after insert on tidemill.ctl
 for each row execute function tidemill.ctl_changed();
 
