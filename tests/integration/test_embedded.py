@@ -222,7 +222,6 @@ def test_fork_of_the_owner_neither_stops_the_servers_nor_keeps_the_home(home: Pa
             assert command_of(broker)
             process.send_signal(signal.SIGKILL)
             process.wait()
-            # The fork lets go of the home in its first moments.
             wait_until(lambda: running(home) is None)
         finally:
             os.kill(staying, signal.SIGKILL)
