@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -107,3 +108,40 @@ def test_a_full_batch_is_followed_at_once() -> None:
     reports = iter([Full(), Full(), None])
     _run(1, [_noting("once", 100, notes, lambda: next(reports, None))])
     assert notes.count("once") == 3
+
+
+def test_whoever_leads_by_another_session_begins_anew() -> None:
+    """In between, another may have led; a pass that fails for a reason of its own is no such thing."""
+    taken: list[str] = []
+    clock = HandClock(9.5)
+    duties = SomeDuties()
+
+    def sick() -> None:
+        raise Unavailable("for a moment")
+
+    def other_session() -> None:
+        if clock.now > 2:
+            duties.session = 2
+
+    begin = {name: partial(taken.append, name) for name in ("sick", "sound")}
+    passes = [_noting("sick", 1, [], sick), _noting("sound", 1, [], other_session)]
+    Loop(passes, duties, clock, lambda: clock.now, taken=begin).run()
+    assert sorted(taken) == ["sick", "sick", "sound", "sound"]
+
+
+def test_a_long_pass_with_more_to_do_does_not_rest() -> None:
+    """BUSY is for what comes again and again, not for what is behind."""
+    notes: list[str] = []
+    clock = HandClock(1000)
+    reports = iter([Full(), Full(), None])
+
+    def long() -> Any:
+        clock.now += 10
+        return next(reports, None)
+
+    def note() -> Any:
+        notes.append(f"{clock.now:g}")
+        return long()
+
+    Loop([Pass("long", note, timedelta(seconds=500))], SomeDuties(), clock, lambda: clock.now).run()
+    assert notes[:3] == ["0", "10", "20"]
