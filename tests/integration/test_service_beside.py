@@ -13,7 +13,7 @@ from tests.kit import service as services
 from tests.kit.reactive import World, day
 from tests.kit.service import Follower
 from triggers import All, Any, Delta
-from triggers.model import RUN, TASK, Ctl
+from triggers.model import RUN, TASK
 from triggers.trigger import Trigger
 
 
@@ -57,8 +57,8 @@ def test_the_service_the_pass_and_both_at_once_start_the_same(world: World, seed
         with kit.world() as own:
             found.append(_scenario(own, seed, act))
         assert kit.violations() == []
-        for table in (RUN, TASK, Ctl.__table__):
-            kit.execute(sa.delete(table))  # type: ignore[arg-type]
-        kit.execute(sa.text("DELETE FROM tidemill.ctl_seen"))
+        for table in (RUN, TASK):
+            kit.execute(sa.delete(table))
+        kit.execute(sa.text("TRUNCATE tidemill.ctl, tidemill.ctl_seen"))
     assert len(found[0]) > 20
     assert found[1:] == [found[0]] * 3

@@ -135,5 +135,5 @@ as $$
     select exists (select from tidemill.advance_many(array[entity], array[parameter], array[moment]))
 $$;
 
-revoke all on function tidemill.advance, tidemill.advance_many, tidemill.ctl_changed, tidemill.ctl_changing
-from public;
+revoke all on function tidemill.advance, tidemill.advance_many, tidemill.ctl_changed, tidemill.ctl_changing,
+tidemill.ctl_kept from public;
