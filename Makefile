@@ -1,4 +1,4 @@
-# Targets for people and for CI. Nothing here needs root, or the network beyond the package index.
+# Targets for people and for CI. Nothing but test-browser needs root, or the network beyond the package index.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 TEST_WORKERS ?= 4
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-.PHONY: setup demo test check bench chaos lock bench-lock clean
+.PHONY: setup demo docs test test-browser check bench chaos proto lock bench-lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)  ## the .venv alone
@@ -21,6 +21,9 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup  ## everything on embedded servers, with visible work; Ctrl-C stops it
 	$(BIN)/tidemill up --demo
 
+docs: setup  ## the site of the documentation, in build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
 check: setup  ## what must hold before every commit
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -29,7 +32,11 @@ check: setup  ## what must hold before every commit
 	$(BIN)/pytest -q -n 2 tests/unit tests/property tests/architecture
 
 test: setup  ## the whole suite; needs nothing that is already running
-	$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal -m "not chaos"
+	$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal -m "not chaos and not browser"
+
+test-browser: setup  ## the pages in a real browser; installs Debian's Chromium where it is missing and it may
+	$(BIN)/python -m tests.browser.chromium
+	$(BIN)/pytest -n 2 --dist loadfile -m browser tests/browser
 
 chaos: setup  ## longer, seeded fault runs: make chaos SECONDS=600 SEED=7
 	SECONDS=$(SECONDS) SEED=$(SEED) $(BIN)/pytest -m chaos --timeout 7200 tests/chaos -s
@@ -37,11 +44,16 @@ chaos: setup  ## longer, seeded fault runs: make chaos SECONDS=600 SEED=7
 bench: setup  ## us, the peers and the floors in one run
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
+proto: setup  ## the Python code of the protos, made anew
+	$(BIN)/python -m app.proto.generate
+
 lock:  ## needs uv
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra embedded --group dev --custom-compile-command "make lock" pyproject.toml -o requirements.lock
+	uv pip compile --quiet --universal --python-version 3.13 --generate-hashes --no-emit-index-url --extra tracing --constraint requirements.lock --no-annotate --custom-compile-command "make lock" pyproject.toml -o deploy/image.lock
+	echo hatchling | uv pip compile --quiet --universal --python-version 3.13 --generate-hashes --no-emit-index-url --constraint requirements.lock --no-annotate --custom-compile-command "make lock" - -o deploy/build.lock
 
 bench-lock:  ## needs uv
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --custom-compile-command "make bench-lock" bench/peers.in -o bench/peers.lock
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf build .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -27,7 +27,8 @@ event_serializer = "json"
 result_backend = None
 task_ignore_result = True
 
-imports = ("app.control", *settings().modules)
+# The last one needs the kinds that the modules declare.
+imports = ("app.control", *settings().modules, "app.remote_stages")
 # Where a task that names no queue goes.
 task_default_queue = "jobs"
 # A ticket that is held back by a busy worker could wake an idle one.

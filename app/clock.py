@@ -11,7 +11,7 @@ import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 _UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -54,6 +54,42 @@ def duration(value: str | float | timedelta) -> timedelta:
             case _:
                 pass
     raise ValueError(f"{value!r} is not a duration: write a number and ms, s, min, h, d or w, such as '90s' or '30min'")
+
+
+def moment(text: str) -> datetime | timedelta:
+    """An ISO time with its zone, or a span, counted from now.
+
+    >>> moment("2h ago"), moment("2026-07-01T12:00:00Z").isoformat()
+    (datetime.timedelta(seconds=7200), '2026-07-01T12:00:00+00:00')
+    """
+    words = text.strip()
+    with suppress(ValueError):
+        return duration(words.removeprefix("in ").removesuffix(" ago"))
+    try:
+        found = datetime.fromisoformat(words)
+    except ValueError:
+        told = f"{words!r:.100} is neither a time such as 2026-07-01T12:00:00Z nor a span such as 2h or 30min"
+        raise ValueError(told) from None
+    if found.tzinfo is None:
+        iso = found.isoformat()
+        raise ValueError(f"{words!r:.100} has no time zone: write {iso}Z for UTC, or +03:00 at its end")
+    return found
+
+
+def instant(text: str, now: datetime) -> datetime:
+    """An ISO time with its zone, `now`, or a span with its direction: `2h ago`, `in 2h`."""
+    words = text.strip()
+    if words == "now":
+        return now
+    found = moment(words)
+    if isinstance(found, datetime):
+        return found
+    if not words.endswith(" ago") and not words.startswith("in "):
+        raise ValueError(f"{words!r} has no direction: write '{words} ago' or 'in {words}', or a time")
+    try:
+        return now - found if words.endswith(" ago") else now + found
+    except OverflowError:
+        raise ValueError(f"{words!r} is further away than time goes") from None
 
 
 @dataclass(frozen=True)

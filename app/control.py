@@ -7,6 +7,7 @@ from typing import Any
 
 from celery import shared_task
 
+from app import logs
 from app.doorbell import GENERIC
 from app.duties import duties
 from app.errors import Unavailable
@@ -25,7 +26,7 @@ def _task(each: Pass) -> Any:
     @shared_task(name=task_name(each))
     def control() -> str:
         try:
-            with duties.only_one(each.name) as mine:
+            with logs.about(duty=each.name), duties.only_one(each.name) as mine:
                 return str(each.run(each.every.total_seconds() / 2)) if mine else "another runs"
         except Unavailable as error:
             log.warning("pass %s skipped: %s", each.name, error)

@@ -2,8 +2,8 @@
 
 Promises:
 - A forked child never uses a connection of its parent.
-- The number of connections of a process is bounded (J7): `pool_size` in a program, one in a worker child, which may
-  open a second only while a task opens a transaction inside another.
+- The number of connections of a process is bounded (J7): `pool_size` in a program, one for each thread in a server, one
+  in a worker child, which may open a second only while a task opens a transaction inside another.
 - A connection that the server has closed meanwhile is replaced before anyone gets to use it.
 - Errors that say something about the database itself, not about the statement, arrive as `app.errors.DatabaseError`.
 """
@@ -34,6 +34,8 @@ from app.settings import settings
 SCHEMA = "tidemill"
 # Classes of SQLSTATE that mean "the server is not there", not "the statement was wrong".
 _AWAY = ("08", "57P", "53300")
+# Nor was it wrong where the server's disk is full.
+_FULL = "53100"
 
 
 class Base(DeclarativeBase):
@@ -87,9 +89,32 @@ def new_engine(url: str, *, pool_size: int, overflow: int = 0, name: str = "tide
             "tcp_user_timeout": 10_000,
         },
     )
+    event.listen(engine, "connect", _set_up)
     event.listen(engine, "checkout", _refuse_closed)
     event.listen(engine, "handle_error", _translate)
     return engine
+
+
+#: What is worked on lies in memory. By its default, which is that of turning disks, the planner would rather read a
+#: whole table of some ten thousand rows than look a hundred up: three times the time for a batch of visits. And of a
+#: machine that vanishes in the middle of a transaction the server hears nothing: it would keep its locks, also that on
+#: the limits of a queue, for the kernel's two hours.
+_SESSION = {
+    "random_page_cost": "1.1",
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "30s",
+}
+
+
+def _set_up(connection: Any, _record: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT set_config(name, value, false) FROM unnest(%s, %s) AS each (name, value)",
+            (list(_SESSION), list(_SESSION.values())),
+        )
+    connection.commit()
 
 
 def _refuse_closed(connection: Any, _record: object, _proxy: object) -> None:
@@ -107,6 +132,8 @@ def _translate(context: ExceptionContext) -> None:
         operational = isinstance(context.sqlalchemy_exception, sa.exc.OperationalError | sa.exc.InterfaceError)
         if context.is_disconnect or (operational and code is None) or (code or "").startswith(_AWAY):
             raise errors.Unavailable(f"the database does not answer: {_first_line(raised)}") from raised
+        if code == _FULL:
+            raise errors.Unavailable(f"the database has no room left: {_first_line(raised)}") from raised
     if code in ("3F000", "42P01", "42883") and SCHEMA in str(raised):
         raise errors.NotMigrated(
             f"the schema '{SCHEMA}' is missing or of another release, or a function was called with arguments of other "
@@ -124,6 +151,7 @@ class _Process:
     def __init__(self) -> None:
         self.engine: Engine | None = None
         self.worker_child = False
+        self.threads: int | None = None
 
     def forked(self) -> None:
         if self.engine is not None:
@@ -138,7 +166,7 @@ os.register_at_fork(after_in_child=_process.forked)
 
 def engine() -> Engine:
     if _process.engine is None:
-        size, overflow = (1, 1) if _process.worker_child else (settings().pool_size, 0)
+        size, overflow = (1, 1) if _process.worker_child else (_process.threads or settings().pool_size, 0)
         _process.engine = new_engine(settings().resolved_database_url(), pool_size=size, overflow=overflow)
     return _process.engine
 
@@ -148,6 +176,12 @@ def dispose() -> None:
     if _process.engine is not None:
         _process.engine.dispose()
         _process.engine = None
+
+
+def become_server(threads: int) -> None:
+    """As many connections as threads, from now on, so that none of them waits for one."""
+    dispose()
+    _process.threads = threads
 
 
 def become_worker_child() -> None:
@@ -164,17 +198,23 @@ remaining_time: ContextVar[Any] = ContextVar("remaining_time", default=None)
 def transaction() -> Iterator[Session]:
     """One Postgres transaction: committed at the end of the block, rolled back if it raises.
 
-    >>> with transaction() as session:            # doctest: +SKIP
-    ...     session.add(order)
-    ...     enqueue(send_mail.s(order.id), session=session)
+    with transaction() as session:
+        session.add(order)
+        enqueue(send_mail.s(order.id), session=session)
     """
     # Closed for good at the end: what is enqueued in it later would go nowhere, and must say so.
     with Session(engine(), expire_on_commit=False, close_resets_only=False) as session, session.begin():
-        if (remaining := remaining_time.get()) is not None:
-            # An alarm reaches Python only when the query has ended; this ends the query.
-            limit = max(1, int(remaining() * 1000))
-            session.execute(sa.select(sa.func.set_config("statement_timeout", str(limit), True)))
+        keep_to_time(session)
         yield session
+
+
+def keep_to_time(session: Session) -> None:
+    """From now on in this transaction, no statement takes longer than the time that remains. At its beginning this is
+    done for it; again, before each further statement that may wait for locks, or their waits would add up."""
+    if (remaining := remaining_time.get()) is not None:
+        # An alarm reaches Python only when the query has ended; this ends the query.
+        limit = min(max(1, int(remaining() * 1000)), 2**31 - 1)
+        session.execute(sa.select(sa.func.set_config("statement_timeout", str(limit), True)))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ of live workers, counted per queue.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +17,12 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from app import workers
 from app.claims import Lane, distinct_prefix
-from app.claims.model import built_once, is_running, is_waiting, table_of
+from app.claims.model import built_once, is_running, table_of
 from app.db import transaction
 from app.doorbell import GENERIC, Bell, Publisher
-from app.limits import Queue, kept_now
+from app.limits import Queue, kept_now, resting
 from app.registry import Waiting, registry
+from app.shares import Shards
 
 #: Ready rows that one ticket is rung for.
 ROWS_A_TICKET = 50
@@ -46,21 +48,46 @@ class Ready:
     free: int
     paused: bool = False
 
+    @property
+    def tickets(self) -> str:
+        """The queue that tickets for it go to."""
+        return self.queue if self.lane is Lane.MAIN else f"{self.queue}.{self.lane}"
 
-def run_once(limit: int = 1000, *, queues: Iterable[str] | None = None, publisher: Publisher | None = None) -> Report:
-    """One pass over at most `limit` queues, or those named."""
+
+class Part(enum.Enum):
+    """Of the tables: schedulers share out those that have shards."""
+
+    ALL = "all"
+    WHOLE = "whole"
+    SHARDED = "sharded"
+
+    def holds(self, table: Waiting) -> bool:
+        return self is Part.ALL or ("shard" in table.model.INCLUDED) is (self is Part.SHARDED)
+
+
+def run_once(
+    limit: int = 1000,
+    *,
+    queues: Iterable[str] | None = None,
+    publisher: Publisher | None = None,
+    part: Part = Part.ALL,
+    shards: Shards | None = None,
+) -> Report:
+    """One pass over at most `limit` queues, or those named; in `part` of the tables, and of `shards` only."""
     only = None if queues is None else set(queues)
+    tables = [table for table in registry.waiting if part.holds(table)]
     with transaction() as session:
         slots = workers.slots(session)
-        ready = [each for table in registry.waiting for each in find_ready(session, table, limit, only)]
-    ready = [each for each in ready if (only is None or each.queue in only) and not each.paused][:limit]
+        ready = [each for table in tables for each in find_ready(session, table, limit, only, shards)]
+    ready = [each for each in ready if (only is None or each.tickets in only) and not each.paused][:limit]
     waiting = sum(each.rows for each in ready)
     if not any(each.free > 0 for each in ready):
         return Report(len(ready), waiting)
     own = publisher is None
     publisher = publisher or Publisher()
     try:
-        bells = [bell for each in ready if each.free > 0 for bell in _wanted(each, slots, publisher)]
+        busy = {each.queue for each in ready if each.lane is Lane.MAIN}
+        bells = [bell for each in ready if each.free > 0 for bell in _wanted(each, slots, publisher, busy, shards)]
         publisher.publish(bells)
     except publisher.errors:
         publisher.close()
@@ -71,18 +98,27 @@ def run_once(limit: int = 1000, *, queues: Iterable[str] | None = None, publishe
     return Report(len(ready), waiting, len(bells))
 
 
-def _wanted(ready: Ready, slots: dict[str, int], publisher: Publisher) -> list[Bell]:
+def _wanted(
+    ready: Ready, slots: dict[str, int], publisher: Publisher, busy: set[str], shards: Shards | None
+) -> list[Bell]:
     # Also where no worker has reported: its heartbeat may be what fails.
-    room = 2 * max(1, slots.get(ready.queue, 0)) - publisher.length(ready.queue)
+    room = 2 * max(1, slots.get(ready.tickets, 0)) - publisher.length(ready.tickets)
     wanted = -(-ready.rows // ROWS_A_TICKET)
-    return [Bell(ready.queue, GENERIC, ready.lane)] * max(0, min(room, wanted, ready.free))
+    if ready.lane is Lane.LOW:
+        # Half of the slots at most, so that the main lane finds one free; and none to speak of while that is busy.
+        room = min(room, 1 if ready.queue in busy else max(1, slots.get(ready.tickets, 0) // 2))
+    return [Bell(ready.tickets, GENERIC, ready.lane, shards)] * max(0, min(room, wanted, ready.free))
 
 
-def find_ready(session: Any, table: Waiting, limit: int = 1000, only: set[str] | None = None) -> list[Ready]:
+def find_ready(
+    session: Any, table: Waiting, limit: int = 1000, only: set[str] | None = None, shards: Shards | None = None
+) -> list[Ready]:
     """The queues with ready rows, and how many rows, up to what 100 tickets serve."""
     found: dict[tuple[str, Lane], Ready] = {}
+    within = shards if "shard" in table.model.INCLUDED else None
     for lane in table.lanes:
-        for queue, rows, free, paused in session.execute(_ready(table.model, lane), _parameters(limit, only)):
+        statement = _ready(table.model, lane, within is not None)
+        for queue, rows, free, paused in session.execute(statement, _parameters(limit, only, within)):
             before = found.get((queue, lane))
             if before is not None:
                 # Slots that are kept for better ranks are free to these.
@@ -91,22 +127,27 @@ def find_ready(session: Any, table: Waiting, limit: int = 1000, only: set[str] |
     return list(found.values())
 
 
-def _parameters(limit: int, only: set[str] | None) -> dict[str, Any]:
-    return {"most": limit, "only": None if only is None else sorted(only)}
+def _parameters(limit: int, only: set[str] | None, shards: Shards | None) -> dict[str, Any]:
+    names = None if only is None else sorted({name.removesuffix(f".{Lane.LOW}") for name in only} | only)
+    within = {} if shards is None else {"p_shard": shards[0], "p_last_shard": shards[1]}
+    return {"most": limit, "only": names, **within}
 
 
 @built_once
-def _ready(model: Any, lane: Lane) -> Any:
+def _ready(model: Any, lane: Lane, sharded: bool = False) -> Any:  # noqa: FBT001
     table, ready = table_of(model), model.ready(lane)
-    groups = distinct_prefix(model, is_waiting(model), *((model.rank,) if model.RANKED else ()))
+    waits = model.waits_in(lane)
+    groups = distinct_prefix(model, waits, *((model.rank,) if model.RANKED else ()))
     first = (
         sa.select(sa.literal(1))
-        .where(table.c.queue == groups.c.queue, is_waiting(model), ready <= sa.func.now())
+        .where(table.c.queue == groups.c.queue, waits, ready <= sa.func.now())
         .order_by(ready)
         .limit(ROWS_A_TICKET * 100)
     )
     if model.RANKED:
         first = first.where(table.c.rank == groups.c.rank)
+    if sharded:
+        first = first.where(table.c.shard.between(sa.bindparam("p_shard"), sa.bindparam("p_last_shard")))
     # A subquery of a lateral one refers to `groups` too: correlate, or the table would be joined in again.
     counted = (
         sa.select(sa.func.count().label("rows")).select_from(first.correlate(groups).subquery()).lateral("counted")
@@ -116,7 +157,9 @@ def _ready(model: Any, lane: Lane) -> Any:
     has_token = sa.func.least(Queue.burst, tokens) + Queue.rate >= 1
     free = sa.case(
         (Queue.paused, 0),
+        (resting(sa.func.now()), 0),
         (~has_token, 0),
+        (Queue.rests_why.is_not(None), 1 - live.scalar_subquery()),
         (Queue.max_parallel.is_not(None), Queue.max_parallel - live.scalar_subquery() - _kept(model, groups)),
         else_=UNLIMITED,
     )

@@ -73,6 +73,8 @@ class Bell:
     queue: str
     task: str
     lane: str = "main"
+    #: The first and the last shard that are to be looked at; None: all.
+    shards: tuple[int, int] | None = None
 
 
 class Publisher:
@@ -138,11 +140,12 @@ def _headers(bell: Bell) -> dict[str, Any]:
         "eta": None,
         "expires": _in_utc(time.time() + EXPIRES_SECONDS),
         "timelimit": [_NO_LIMIT, _NO_LIMIT],
-        "argsrepr": f"({bell.queue!r}, {bell.lane!r})",
+        "argsrepr": f"({bell.queue!r}, {str(bell.lane)!r})",
         "kwargsrepr": "{}",
         "origin": _ORIGIN,
         "ignore_result": True,
-        TICKET: {"queue": bell.queue, "lane": bell.lane, "take": TAKE},
+        TICKET: {"queue": bell.queue, "lane": bell.lane, "take": TAKE}
+        | ({} if bell.shards is None else {"shards": list(bell.shards)}),
     }
 
 

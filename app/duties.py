@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -43,7 +43,7 @@ class Duties:
             if name in self._held:
                 connection.execute(sa.select(1))
                 return True
-            if connection.execute(sa.select(sa.func.pg_try_advisory_lock(NAMESPACE, _number(name)))).scalar_one():
+            if connection.execute(sa.select(sa.func.pg_try_advisory_lock(NAMESPACE, number_of(name)))).scalar_one():
                 self._held.add(name)
                 return True
         except (SQLAlchemyError, DatabaseError):
@@ -57,7 +57,7 @@ class Duties:
 
         On a connection from the pool, which replaces one that the server has ended meanwhile for its idleness.
         """
-        key = (NAMESPACE, _number(name))
+        key = (NAMESPACE, number_of(name))
         with self._new_connection() as connection:
             mine = bool(connection.execute(sa.select(sa.func.pg_try_advisory_lock(*key))).scalar_one())
             try:
@@ -93,13 +93,29 @@ class Duties:
         return self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
 
+def led(executor: Any, names: Iterable[str]) -> set[str]:
+    """Those duties of this database that somebody holds at this moment."""
+    locks = sa.table("pg_locks", *(sa.column(name) for name in ("locktype", "classid", "objid", "database", "granted")))
+    here = sa.table("pg_database", sa.column("oid"), sa.column("datname"), schema="pg_catalog")
+    own = sa.select(here.c.oid).where(here.c.datname == sa.func.current_database()).scalar_subquery()
+    held = sa.select(sa.cast(locks.c.objid, sa.BigInteger)).where(
+        locks.c.locktype == "advisory",
+        sa.cast(locks.c.classid, sa.BigInteger) == NAMESPACE,
+        locks.c.database == own,
+        locks.c.granted,
+    )
+    # Shown there without its sign.
+    numbers = set(executor.execute(held).scalars())
+    return {name for name in names if number_of(name) % 2**32 in numbers}
+
+
 def _end_when_frozen(connection: Any, _record: object) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('idle_session_timeout', %s, false)", (f"{FROZEN_SECONDS}s",))
     connection.commit()
 
 
-def _number(name: str) -> int:
+def number_of(name: str) -> int:
     return zlib.crc32(name.encode()) - 2**31
 
 

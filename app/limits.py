@@ -4,13 +4,15 @@
 - `rate` counts calls, tries again included. A claim gets what may be called within a second (`HORIZON`) and the moment
   of each call; the bucket may owe that much, so that over any time t no more than `burst + rate·t` calls begin.
 - `paused`: nothing is claimed. All three change at run time, with the next claim.
+- A queue *rests* where what its work needs does not answer: nothing is claimed for a moment, which doubles each time;
+  then one row at a time is, as a trial, until one trial goes well. Whoever finds that out says so: `rest`, `awake`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,6 +25,10 @@ from app.db import Model
 from app.errors import BadRequest
 
 HORIZON = 1.0
+#: The first pause of a queue that rests, and the longest.
+REST, REST_MOST = timedelta(seconds=0.5), timedelta(seconds=30)
+_DOUBLINGS = 10
+WHY_MOST = 500
 UNCHANGED: Any = object()
 
 
@@ -47,6 +53,11 @@ class Queue(Model):
     #: Slots of `max_parallel` that are kept for work of these ranks, and until when.
     kept_ranks: Mapped[list[int]] = mapped_column(ARRAY(sa.SmallInteger), server_default=sa.text("'{}'"))
     kept_until: Mapped[list[datetime]] = mapped_column(ARRAY(TIMESTAMP(timezone=True)), server_default=sa.text("'{}'"))
+    #: A circuit breaker: why nothing is claimed until when, and how often in a row; one claim at a time after that,
+    #: until one of them goes well.
+    rests_why: Mapped[str | None]
+    rests_until: Mapped[datetime | None]
+    rests: Mapped[int] = mapped_column(sa.SmallInteger, server_default=sa.text("0"))
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,14 @@ class Limits:
     idle: float = 0.0
     #: The ranks for which a slot each is kept now.
     kept: Sequence[int] = ()
+    #: Nothing is claimed before some moment that lies ahead.
+    rests: bool = False
+    #: It has rested: one row is claimed at a time, to see whether it can go on.
+    trial: bool = False
+
+    @property
+    def limited(self) -> bool:
+        return self.max_parallel is not None or self.rate is not None or self.rests or self.trial
 
 
 @dataclass(frozen=True)
@@ -84,8 +103,9 @@ def grant(limits: Limits, live: int, want: int) -> Grant:
     tokens = (
         limits.tokens if limits.rate is None else min(limits.burst, limits.tokens + max(0.0, limits.idle) * limits.rate)
     )
-    if limits.paused or want <= 0 or (limits.max_parallel is not None and live >= limits.max_parallel):
+    if limits.paused or limits.rests or want <= 0 or (limits.max_parallel is not None and live >= limits.max_parallel):
         return Grant(tokens=tokens, paced=limits.rate is not None)
+    want = 1 if limits.trial else want
     if limits.rate is None:
         return Grant(pace=(0.0,) * want)
     # The tolerance keeps 0.1 + 0.2 from costing a call.
@@ -104,15 +124,26 @@ def kept_now() -> sa.Select[int]:
     return sa.select(kept.c.rank).where(kept.c.until > sa.func.clock_timestamp()).correlate(Queue)
 
 
+_RESTED = Queue.rests_why.is_not(None)
+
+
+def resting(now: Any) -> sa.ColumnElement[bool]:
+    """Never longer than a rest may last: the clock may have been set back since it began."""
+    return sa.func.coalesce(sa.and_(Queue.rests_until > now, Queue.rests_until <= now + REST_MOST), sa.false())
+
+
+_RESTS = resting(sa.func.clock_timestamp())
 _LOCK = (
     sa.select(
         Queue.paused,
-        Queue.max_parallel,
+        sa.case((_RESTED, 1), else_=Queue.max_parallel).label("max_parallel"),
         Queue.rate,
         Queue.burst,
         Queue.tokens,
         sa.extract("epoch", sa.func.clock_timestamp() - Queue.refilled_at).cast(sa.Double).label("idle"),
         sa.func.array(kept_now().scalar_subquery(), type_=ARRAY(sa.SmallInteger)).label("kept"),
+        sa.and_(_RESTED, _RESTS).label("rests"),
+        sa.and_(_RESTED, ~_RESTS).label("trial"),
     )
     .where(Queue.name == sa.bindparam("queue"))
     .with_for_update()
@@ -134,6 +165,31 @@ def spend(session: Session, queue: str, granted: Grant, calls: int) -> None:
         )
 
 
+def rest(session: Session, queue: str, why: str) -> timedelta:
+    """Nothing is claimed from this queue for a while; how long. Several that say so at once count once."""
+    now = sa.func.clock_timestamp()
+    seconds = sa.func.least(
+        REST.total_seconds() * sa.func.power(2, sa.func.least(Queue.rests, _DOUBLINGS)), REST_MOST.total_seconds()
+    )
+    longer = now + sa.func.make_interval(0, 0, 0, 0, 0, 0, seconds)
+    first = {"rests_why": why[:WHY_MOST], "rests_until": now + REST, "rests": 1}
+    again = {
+        "rests_why": why[:WHY_MOST],
+        "rests_until": sa.case((_RESTS, Queue.rests_until), else_=longer),
+        "rests": sa.case((_RESTS, Queue.rests), else_=sa.func.least(Queue.rests + 1, _DOUBLINGS)),
+    }
+    insert = postgresql.insert(Queue).values(name=queue, **first)
+    rests = insert.on_conflict_do_update(index_elements=["name"], set_=again)
+    left = sa.type_coerce(Queue.rests_until - now, sa.Interval)
+    return max(timedelta(0), session.execute(rests.returning(left)).scalar_one())
+
+
+def awake(session: Session, queue: str) -> None:
+    """A trial went well: everything is claimed again."""
+    rested = sa.update(Queue).where(Queue.name == queue, _RESTED)
+    session.execute(rested.values(rests_why=None, rests_until=None, rests=0))
+
+
 def configure(
     session: Session,
     queue: str,
@@ -149,6 +205,9 @@ def configure(
     values: dict[str, Any] = {}
     if paused is not UNCHANGED:
         values["paused"] = paused
+        if not paused:
+            # Whoever opens a queue that rests wants to see it tried now.
+            values["rests_until"] = None
     if max_parallel is not UNCHANGED:
         if max_parallel is not None and not 0 < max_parallel <= 2**31 - 1:
             raise BadRequest(f"max_parallel={max_parallel} must be 1 or more, or None for no limit")

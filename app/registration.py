@@ -12,11 +12,14 @@ from app.jobs import known, schedules
 from app.jobs.enqueue import JOBS, attempts_of, queue_of
 from app.jobs.known import Known
 from app.passes import CONTROL
-from app.registry import Function, registry
+from app.registry import Function, Hook, registry
 from app.tasks import Owned, Ticketed
+from stages.sync import queues as stage_queues
 
 log = logging.getLogger(__name__)
 _OWN = ("celery.", "tidemill.")
+#: Between two tries of a hook.
+BACKOFF_MOST_SECONDS = 300
 
 
 def user_tasks(app: Celery[Any]) -> dict[str, Any]:
@@ -33,6 +36,23 @@ def become_task(app: Celery[Any], each: Function) -> None:
         # A module that is imported anew; Celery would keep the old function.
         app.tasks.pop(each.name, None)
     options: dict[str, Any] = {"name": each.name, "time_limit": each.time_limit, "base": Owned}
+    if each.quiet:
+        options["throws"] = (Exception,)
+    app.task(**options)(each.function)
+
+
+def become_job(app: Celery[Any], each: Hook) -> None:
+    """A hook of a domain, as a Celery task whose jobs are tried again when it raises, later each time."""
+    if getattr(app, "finalized", False):
+        app.tasks.pop(each.name, None)
+    options: dict[str, Any] = {
+        "name": each.name,
+        "time_limit": each.time_limit,
+        "max_retries": each.max_attempts - 1,
+        "autoretry_for": (Exception,),
+        "retry_backoff": True,
+        "retry_backoff_max": BACKOFF_MOST_SECONDS,
+    }
     app.task(**options)(each.function)
 
 
@@ -46,7 +66,7 @@ def mix_in(app: Celery[Any]) -> None:
 
 def queues_of(app: Celery[Any]) -> list[str]:
     own = {each.queue for each in registry.functions.values()}
-    return sorted({JOBS, CONTROL, *own, *(queue_of(task, {}) for task in user_tasks(app).values())})
+    return sorted({JOBS, CONTROL, *own, *stage_queues(), *(queue_of(task, {}) for task in user_tasks(app).values())})
 
 
 def write(app: Celery[Any]) -> list[str]:

@@ -14,8 +14,9 @@ from app.claims import Claimable, Lane
 class Server(Protocol):
     """Works off the queues of a domain, in one process."""
 
-    def serve(self, queue: str, take: int) -> tuple[int, bool]:
-        """For the time of one ticket; how much it did, and whether there may be more."""
+    def serve(self, queue: str, take: int, shards: tuple[int, int] | None) -> tuple[int, bool]:
+        """For the time of one ticket, within these shards where the queue has any; how much it did, and whether there
+        may be more."""
         ...
 
 
@@ -28,6 +29,22 @@ class Function:
     function: Callable[..., Any] | None
     queue: str
     time_limit: float | None = None
+    #: What starts it, as a sentence for whoever tries to send or enqueue it.
+    started_by: str = ""
+    #: Its domain says what became of an error, which may be a result: Celery need not tell of it as of an accident.
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A function of the user that is to be a Celery task under this name, whose jobs a domain puts in. What raises is
+    tried again."""
+
+    name: str
+    function: Callable[..., Any]
+    queue: str
+    time_limit: float
+    max_attempts: int
 
 
 @dataclass(frozen=True)
@@ -42,6 +59,10 @@ class Pass:
     scheduler: bool = True
     #: Made at once when the database gives a hint.
     hinted: bool = False
+    #: Made by each scheduler for its share, not by the leader of a duty.
+    shared: bool = False
+    #: Made by the scheduler in a thread of its own, as it may wait for somebody else than the database.
+    apart: bool = False
 
     def run(self, seconds: float) -> Any:
         """Again at once after a full batch (`more`), for at most so long; the last report."""
@@ -69,7 +90,9 @@ class Registry:
     servers: dict[str, Callable[..., Server]] = field(default_factory=dict)
     #: Called when a service starts: tells the database what the modules declare, and says what that changed.
     declarations: list[Callable[[], list[str]]] = field(default_factory=list)
+    hooks: dict[str, Hook] = field(default_factory=dict)
     _listeners: list[Callable[[Function], None]] = field(default_factory=list)
+    _hook_listeners: list[Callable[[Hook], None]] = field(default_factory=list)
 
     def add_waiting(self, waiting: Waiting) -> None:
         self.waiting.append(waiting)
@@ -84,6 +107,17 @@ class Registry:
         self.functions[function.name] = function
         for listener in self._listeners:
             listener(function)
+
+    def add_hook(self, hook: Hook) -> None:
+        self.hooks[hook.name] = hook
+        for listener in self._hook_listeners:
+            listener(hook)
+
+    def on_hook(self, listener: Callable[[Hook], None]) -> None:
+        """For every hook there is, and every one to come."""
+        self._hook_listeners.append(listener)
+        for hook in self.hooks.values():
+            listener(hook)
 
     def on_function(self, listener: Callable[[Function], None]) -> None:
         """For every function there is, and every one to come."""

@@ -12,16 +12,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import click
+import sqlalchemy as sa
 from celery.bin.base import CeleryCommand, handle_preload_options
 from sqlalchemy.exc import SQLAlchemyError
 
-from app import dispatch, registration
+from app import dispatch, logs, registration, shares
+from app.db import transaction
 from app.doorbell import Publisher
 from app.duties import Duties
 from app.duties import duties as own_duties
@@ -29,18 +31,26 @@ from app.errors import DatabaseError
 from app.hints import Hints, Stop
 from app.registry import Pass, registry
 from app.settings import settings
+from app.shares import Shards
+from stages.model import Sharding
 from triggers.service import own as own_service
 
 log = logging.getLogger(__name__)
 
 #: Dispatch is what waiting work waits for when its bell was lost.
 POLL = timedelta(milliseconds=50)
+#: What is saved is published so soon.
+RELAY = timedelta(milliseconds=100)
 STANDBY_SECONDS = 0.5
 AWAY_SECONDS, AWAY_MOST_SECONDS = 0.5, 5.0
+#: How often a scheduler says that it lives.
+REPORT_SECONDS = 1.0
 #: A pass that takes long is made less often: it never takes more than this part of the time.
 BUSY = 0.2
 #: How long full batches of one pass may follow each other before the other passes have their turn.
 AT_ONCE_SECONDS = 0.2
+#: How long a pass that is made apart may take to end.
+JOIN_SECONDS = 5.0
 #: What was kept in mind in an earlier time as leader is worth nothing.
 TAKEN = {"reactive_service": own_service.forget}
 
@@ -103,6 +113,8 @@ class Loop:
         heapq.heapify(self._turns)
 
     def _make(self, each: Pass) -> float:
+        if each.shared:
+            return self._timed(each)
         leads = self._duties.hold(each.name)
         # Whoever has led by another session may have been without the duty in between.
         session = self._duties.session if leads else None
@@ -114,23 +126,92 @@ class Loop:
                 self._taken.get(each.name, _nothing)()
         if not leads:
             return max(STANDBY_SECONDS, each.every.total_seconds())
+        return self._timed(each)
+
+    def _timed(self, each: Pass) -> float:
         begun = self._monotonic()
-        report = each.run(AT_ONCE_SECONDS)
-        took = self._monotonic() - begun
-        log.debug("%s: %s in %.1f ms", each.name, report, took * 1000)
+        with logs.about(duty=each.name):
+            report = each.run(AT_ONCE_SECONDS)
+            took = self._monotonic() - begun
+            log.debug("%s: %s in %.1f ms", each.name, report, took * 1000)
         # What waits is not made to wait; the other passes have had their turn before it comes again.
-        return 0.0 if getattr(report, "more", False) else max(each.every.total_seconds(), took / BUSY)
+        if getattr(report, "more", False):
+            return 0.0
+        # Nobody else waits for what is made apart.
+        return max(each.every.total_seconds(), 0.0 if each.apart else took / BUSY)
 
 
 def _nothing() -> None:
     pass
 
 
-def passes() -> list[Pass]:
+class Share:
+    """Dispatch of what is cut into shards: of those that are this scheduler's (S13)."""
+
+    def __init__(self, publisher: Publisher, name: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._publisher, self.name, self._monotonic = publisher, name, monotonic
+        self._reported = -REPORT_SECONDS
+        self._alone = True
+        self.shards: Shards | None = None
+
+    def run_once(self) -> dispatch.Report:
+        if self._monotonic() - self._reported >= REPORT_SECONDS:
+            self._report()
+        if self.shards is None and not self._alone:
+            return dispatch.Report()
+        shards = None if self._alone else self.shards
+        return dispatch.run_once(publisher=self._publisher, part=dispatch.Part.SHARDED, shards=shards)
+
+    def _report(self) -> None:
+        with transaction() as session:
+            live = shares.report(session, self.name)
+            count = session.execute(sa.select(Sharding.shards)).scalar_one()
+        self._reported = self._monotonic()
+        before, self._alone = (self._alone, self.shards), live == [self.name]
+        self.shards = shares.share(self.name, live, count) if self.name in live else None
+        if before != (self._alone, self.shards):
+            log.info("shards of this scheduler: %s", "all" if self._alone else self.shards or "none")
+
+    def leave(self) -> None:
+        try:
+            with transaction() as session:
+                shares.leave(session, self.name)
+        except (SQLAlchemyError, DatabaseError):
+            log.warning("could not say goodbye to the database: its shards go to others in %s", shares.GONE)
+
+
+def passes(share: Share | None = None) -> list[Pass]:
     """The passes of the registry; dispatch as often as this service can, over a connection that it keeps."""
     publisher = Publisher()
-    quick = Pass("dispatch", partial(dispatch.run_once, publisher=publisher), POLL)
-    return [quick if each.name == quick.name else each for each in registry.passes.values() if each.scheduler]
+    share = share or Share(publisher, shares.own_name())
+    whole = partial(dispatch.run_once, publisher=publisher, part=dispatch.Part.WHOLE)
+    quick: dict[str, dict[str, Any]] = {
+        "dispatch": {"run_once": whole, "every": POLL},
+        "relay": {"every": RELAY},
+    }
+    own = Pass("dispatch_shards", share.run_once, POLL, beat=False, shared=True)
+    known = [replace(each, **quick.get(each.name, {})) for each in registry.passes.values() if each.scheduler]
+    return [*known, own]
+
+
+class Apart:
+    """Passes in threads, each with duties of its own: a connection is not shared between threads."""
+
+    def __init__(self, passes: list[Pass], stop: Stop | threading.Event) -> None:
+        self._duties = [Duties() for _ in passes]
+        self._threads = [
+            threading.Thread(target=Loop([each], duties, stop).run, name=f"tidemill-{each.name}", daemon=True)
+            for each, duties in zip(passes, self._duties, strict=True)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        """After the order to stop. What waits for a broker is not waited for: it does no harm."""
+        for thread, duties in zip(self._threads, self._duties, strict=True):
+            thread.join(JOIN_SECONDS)
+            if not thread.is_alive():
+                duties.drop()
 
 
 @click.command(cls=CeleryCommand)
@@ -139,7 +220,9 @@ def passes() -> list[Pass]:
 @handle_preload_options
 def scheduler(ctx: click.Context, seconds: float | None) -> None:
     """Tidemill: rings for what waits, fires periodic jobs, sweeps. Any number may run; one leads each duty."""
-    logging.basicConfig(level=settings().log_level, format="%(asctime)s %(levelname)s scheduler: %(message)s")
+    logs.set_up("scheduler", "%(asctime)s %(levelname)s scheduler: %(message)s", settings().log_level)
+    # At every stop and every outage: that a connection is given up is said elsewhere, in fewer words.
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.WARNING)
     app: Any = ctx.obj.app
     app.loader.import_default_modules()
     # The doorbell's thread would wait five milliseconds for its turn beside a loop that computes.
@@ -152,7 +235,12 @@ def scheduler(ctx: click.Context, seconds: float | None) -> None:
     _register(app, stop)
     log.info("scheduler runs: %s", ", ".join(registry.passes))
     hints = Hints(stop)
-    Loop(passes(), own_duties, stop, wait=hints.wait, taken=TAKEN).run()
+    share = Share(Publisher(), shares.own_name())
+    found = passes(share)
+    apart = Apart([each for each in found if each.apart], stop)
+    Loop([each for each in found if not each.apart], own_duties, stop, wait=hints.wait, taken=TAKEN).run()
+    apart.join()
+    share.leave()
     own_duties.drop()
     hints.close()
     log.info("scheduler stopped")

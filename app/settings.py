@@ -20,11 +20,14 @@ from app.clock import duration
 from app.errors import SettingsError
 
 PREFIX = "TIDEMILL_"
+#: `TIDEMILL_DATABASE_URL_FILE` names a file that holds what `TIDEMILL_DATABASE_URL` would say.
+FILE = "_FILE"
 #: Redis and RabbitMQ are tested; the others are kombu's, and not.
 BROKERS = (
     *("redis", "rediss", "sentinel", "amqp", "amqps", "pyamqp", "memory", "filesystem", "sqs", "gcpubsub", "kafka"),
     *("confluentkafka", "azureservicebus", "azurestoragequeues", "zookeeper", "consul", "etcd", "mongodb", "qpid"),
 )
+LOG_FORMATS = ("text", "json")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -60,10 +63,27 @@ def _span(least: str, most: str = "1d") -> Callable[[str], timedelta]:
     return parse
 
 
+def _yes_or_no(value: str) -> bool:
+    words = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+    if (found := words.get(value.strip().lower())) is None:
+        raise ValueError("it must be yes or no")
+    return found
+
+
+def _path(value: str) -> Path:
+    return Path(_text(value))
+
+
 def _level(value: str) -> str:
     if value.upper() not in LEVELS:
         raise ValueError(f"it must be one of {', '.join(LEVELS)}")
     return value.upper()
+
+
+def _log_format(value: str) -> str:
+    if value.lower() not in LOG_FORMATS:
+        raise ValueError(f"it must be {' or '.join(LOG_FORMATS)}")
+    return value.lower()
 
 
 def _broker_url(value: str) -> str:
@@ -84,23 +104,34 @@ def _database_url(value: str) -> str:
     return f"postgresql+psycopg2://{rest}"
 
 
-def _setting(parse: Callable[[str], Any], default: Any, *, secret: bool = False) -> Any:
-    return field(default=default, repr=not secret, metadata={"parse": parse})
+def _web_url(value: str) -> str:
+    parts = urlsplit(value.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+        raise ValueError("it must begin with http:// or https://, name a host, and hold no password")
+    return value.strip().rstrip("/")
+
+
+def _setting(parse: Callable[[str], Any], default: Any, *, secret: bool = False, filed: bool = False) -> Any:
+    return field(default=default, repr=not secret, metadata={"parse": parse, "filed": filed})
 
 
 @dataclass(frozen=True)
 class Settings:
     """Field `x_y` is read from `TIDEMILL_X_Y`. URLs hold passwords: they are never shown."""
 
-    database_url: str | None = _setting(_database_url, None, secret=True)
-    broker_url: str | None = _setting(_broker_url, None, secret=True)
-    events_url: str | None = _setting(_broker_url, None, secret=True)
+    database_url: str | None = _setting(_database_url, None, secret=True, filed=True)
+    broker_url: str | None = _setting(_broker_url, None, secret=True, filed=True)
+    events_url: str | None = _setting(_broker_url, None, secret=True, filed=True)
     modules: tuple[str, ...] = _setting(_names, ())
-    home: Path = _setting(lambda text: Path(_text(text)), Path(".tidemill"))
+    # The file that names the stages that live in other services.
+    remote_stages: Path | None = _setting(_path, None)
+    home: Path = _setting(_path, Path(".tidemill"))
     shards: int = _setting(_at_least(1, 4096), 16)
     poll_interval: timedelta = _setting(_span("100ms"), timedelta(seconds=10))
     sweep_interval: timedelta = _setting(_span("100ms"), timedelta(seconds=10))
     log_level: str = _setting(_level, "INFO")
+    log_format: str = _setting(_log_format, "text")
+    tracing: bool = _setting(_yes_or_no, False)
     # How long a claim lives without a sign of life; short in tests of what happens when none comes.
     lease: timedelta = _setting(_span("1s"), timedelta(seconds=60))
     # Connections that a program (not a worker child, which has one) may hold at once.
@@ -108,15 +139,53 @@ class Settings:
     # How long running work may take to end when its worker is told to stop; then it is handed back.
     grace: timedelta = _setting(_span("0s"), timedelta(seconds=30))
     log_retention: timedelta = _setting(_span("1s", "36500d"), timedelta(days=30))
+    # Of `tidemill rpc`.
+    rpc_listen: str = _setting(_text, "127.0.0.1:7233")
+    rpc_tls_cert: Path | None = _setting(_path, None)
+    rpc_tls_key: Path | None = _setting(_path, None)
+    rpc_client_ca: Path | None = _setting(_path, None)
+    rpc_plaintext: bool = _setting(_yes_or_no, False)
+    # In bytes, of a message that a client sends.
+    rpc_max_message: int = _setting(_at_least(1024, 256 * 1024 * 1024), 4 * 1024 * 1024)
+    # Calls that work at once, with a connection each; and calls that there may be, with those that wait for a thread.
+    rpc_threads: int = _setting(_at_least(1, 1000), 10)
+    rpc_max_calls: int = _setting(_at_least(1, 100_000), 100)
+    # What a call has that says no deadline of its own.
+    rpc_deadline: timedelta = _setting(_span("100ms", "60s"), timedelta(seconds=10))
+    rpc_reflection: bool = _setting(_yes_or_no, False)
+    # Of `tidemill console`.
+    console_host: str = _setting(_text, "127.0.0.1")
+    console_port: int = _setting(_at_least(0, 65535), 8765)
+    console_tls_cert: Path | None = _setting(_path, None)
+    console_tls_key: Path | None = _setting(_path, None)
+    console_plaintext: bool = _setting(_yes_or_no, False)
+    # Requests that work at once, with a connection each; and requests that there may be, with polls that wait.
+    console_threads: int = _setting(_at_least(1, 1000), 10)
+    console_max_calls: int = _setting(_at_least(1, 100_000), 1000)
+    # How long somebody stays signed in: without doing anything, and at most.
+    console_idle: timedelta = _setting(_span("1s", "36500d"), timedelta(hours=8))
+    console_session: timedelta = _setting(_span("1s", "36500d"), timedelta(days=7))
+    # Where people find them, for the links between the two. A wrong value may hold a password.
+    console_url: str | None = _setting(_web_url, None, secret=True)
+    flower_url: str | None = _setting(_web_url, None, secret=True)
+    # Of rows that recovery puts back into one queue, a second.
+    repair_rate: int = _setting(_at_least(1, 1_000_000), 1000)
+    event_retention: timedelta = _setting(_span("1s", "36500d"), timedelta(days=7))
+    # How far back events are published again when a broker has lost everything.
+    events_replay: timedelta = _setting(_span("0s", "36500d"), timedelta(hours=1))
+    # What beat touches to show that it lives: nothing else tells of it.
+    beat_file: Path | None = _setting(_path, None)
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:
         values: dict[str, Any] = {}
         known = {PREFIX + f.name.upper(): f for f in fields(cls)}
-        for name in sorted(name for name in environment if name.startswith(PREFIX) and name not in known):
+        files = file_names()
+        ours = (*known, *files)
+        for name in sorted(name for name in environment if name.startswith(PREFIX) and name not in ours):
             logging.getLogger(__name__).warning("%s is not a setting of Tidemill and is ignored", name)
         for name, f in known.items():
-            if (text := environment.get(name)) is not None:
+            if (text := _given(environment, name, filed=name + FILE in files)) is not None:
                 try:
                     values[f.name] = f.metadata["parse"](text)
                 except ValueError as error:
@@ -129,6 +198,9 @@ class Settings:
 
     def resolved_broker_url(self) -> str:
         return self.broker_url or self._embedded("broker_url", "TIDEMILL_BROKER_URL")
+
+    def resolved_events_url(self) -> str:
+        return self.events_url or self.resolved_broker_url()
 
     def known_broker_url(self) -> str | None:
         try:
@@ -146,6 +218,24 @@ class Settings:
                 f"set it, or start them with 'tidemill up'"
             )
         return str(getattr(found, attribute))
+
+
+def file_names() -> tuple[str, ...]:
+    """The variables that name a file with a secret."""
+    return tuple(PREFIX + f.name.upper() + FILE for f in fields(Settings) if f.metadata["filed"])
+
+
+def _given(environment: Mapping[str, str], name: str, *, filed: bool) -> str | None:
+    file = environment.get(name + FILE) if filed else None
+    if file is None:
+        return environment.get(name)
+    if name in environment:
+        raise SettingsError(f"{name} and {name}{FILE} are both set: leave one out")
+    try:
+        return Path(file).read_text().strip()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is not text"
+        raise SettingsError(f"{name}{FILE}: {file!r} cannot be read: {why}") from None
 
 
 @cache

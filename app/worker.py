@@ -19,7 +19,7 @@ from click import ClickException
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from app import claims, db, dispatch, registration, workers
+from app import claims, db, dispatch, registration, timings, workers
 from app.claims.model import Claimable, is_running
 from app.db import autocommit
 from app.doorbell import Publisher
@@ -27,6 +27,7 @@ from app.errors import DatabaseError, NotMigrated
 from app.registry import registry
 from app.settings import settings
 from app.stopping import stopping
+from app.stopwatch import stopwatch
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ class Service(bootsteps.StartStopStep):
         if parent.pool_cls.__module__ not in POOLS:
             raise ClickException("Tidemill runs on the prefork pool, which alone can stop a task: leave out -P")
         self.drain = drain
+        # Its children are forked later.
+        stopwatch.open()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._written = False
@@ -71,6 +74,7 @@ class Service(bootsteps.StartStopStep):
                 with autocommit() as connection:
                     workers.beat(connection, worker.hostname, queues, worker.concurrency, os.getpid())
                     self._mourn(connection, worker)
+                    timings.hand_in(connection)
                 if not stopping.is_set():
                     publisher = publisher or Publisher()
                     report = dispatch.run_once(queues=queues, publisher=publisher)
@@ -91,11 +95,16 @@ class Service(bootsteps.StartStopStep):
 
     def _mourn(self, connection: Connection, worker: Any) -> None:
         """Nobody knows better than its parent that a child is dead: what it held is put back with the next sweep,
-        without waiting for the end of its lease."""
+        without waiting for the end of its lease. Also one that came and went between two looks."""
         alive = set(_children(worker.pool))
-        dead = self._alive - alive
-        for table in registry.waiting if dead else ():
-            claims.orphan(connection, table.model, [workers.child_name(worker.hostname, pid) for pid in dead])
+        if alive == self._alive:
+            return
+        for table in registry.waiting:
+            holders = set(connection.execute(_holders(table.model, worker.hostname)).scalars())
+            # Read after them: a child that has come meanwhile lives.
+            living = {workers.child_name(worker.hostname, pid) for pid in _children(worker.pool)}
+            if dead := sorted(holders - living):
+                claims.orphan(connection, table.model, dead)
         # Only now: where the database was away, they are mourned the next time.
         self._alive = alive
 
@@ -128,9 +137,26 @@ class Service(bootsteps.StartStopStep):
                 continue
 
 
+@signals.worker_shutdown.connect(weak=False)
+def _last_word(**_: Any) -> None:
+    """Its children have ended, and have measured until then."""
+    try:
+        with autocommit() as connection:
+            timings.hand_in(connection)
+    except (SQLAlchemyError, DatabaseError) as error:
+        log.warning("could not tell the database how long the last work took: %s", error)
+
+
 def _held(model: type[Claimable], hostname: str) -> sa.Select[Any]:
     mine = model.claimed_by.startswith(hostname + "/", autoescape=True)
     return sa.select(model.queue).where(is_running(model), mine).limit(1)
+
+
+def _holders(model: type[Claimable], hostname: str) -> sa.Select[Any]:
+    """The children of this very worker that hold something."""
+    ours = model.claimed_by.startswith(f"{hostname}/", autoescape=True)
+    this = model.claimed_by.endswith(f".{workers.INCARNATION}", autoescape=True)
+    return sa.select(model.claimed_by).distinct().where(is_running(model), ours, this)
 
 
 def _children(pool: Any) -> list[int]:

@@ -12,6 +12,10 @@ from multiprocessing import get_context
 
 import psycopg2
 
+from bench import processor
+from bench.context import PEERS
+from bench.processor import Worked
+
 _TABLE = """
 drop table if exists bench_floor;
 create table bench_floor (
@@ -100,3 +104,44 @@ def take_and_delete(database_url: str, count: int, size: int, processes: int = 2
             done = [future.result() for future in futures]
             assert sum(taken for taken, _ in done) == count
             return count / (max(end for _, end in done) - begin_at)
+
+
+def _visit(database_url: str, begin_at: float) -> tuple[int, float, float | None]:
+    """How many were visited, when that ended, and what it took of the processor, here and in the backend."""
+    with closing(psycopg2.connect(database_url)) as connection, connection.cursor() as cursor:
+        backend = connection.get_backend_pid()
+        time.sleep(max(0.0, begin_at - time.time()))
+        used, made = time.process_time() + processor.of_processes([backend]), 0
+        while True:
+            cursor.execute("select bench_visits.work_off()")
+            connection.commit()
+            row = cursor.fetchone()
+            assert row is not None
+            if row[0] == 0:
+                break
+            made += row[0]
+        ended = time.time()
+        used = time.process_time() + processor.of_processes([backend]) - used
+        return made, ended, used if processor.is_postgres(backend) else None
+
+
+def visits(database_url: str, count: int, processes: int = 2) -> Worked:
+    """Visits a second, a hundred by one call of a function in the server and one commit, by processes side by side;
+    and microseconds of processor time each."""
+    with closing(psycopg2.connect(database_url)) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+        cursor.execute((PEERS / "visits.sql").read_text())
+        cursor.execute("call fill(%s)", (count,))
+        cursor.execute("call offer()")
+        cursor.execute("vacuum analyze")
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            begin_at = time.time() + 1.0  # by then both have started and connected
+            futures = [pool.submit(_visit, database_url, begin_at) for _ in range(processes)]
+            done = [future.result() for future in futures]
+        cursor.execute("select count(*) from entity where visits <> 1")
+        assert cursor.fetchone() == (0,)
+        cursor.execute("drop schema bench_visits cascade")
+    assert sum(made for made, _, _ in done) == count
+    costs = [used for _, _, used in done if used is not None]
+    rate = count / (max(end for _, end, _ in done) - begin_at)
+    return Worked(rate, sum(costs) / count * 1e6 if len(costs) == processes else None)

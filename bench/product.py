@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from bench.waiting import wait_until
 _CELERY = (sys.executable, "-m", "celery", "--app", "app")
 
 
-def _env(context: Context, modules: str = "bench.tasks") -> dict[str, str]:
+def env(context: Context, modules: str = "bench.tasks") -> dict[str, str]:
     return {
         **os.environ,
         "TIDEMILL_DATABASE_URL": context.servers.database_url,
@@ -37,14 +37,14 @@ def _env(context: Context, modules: str = "bench.tasks") -> dict[str, str]:
 
 
 @contextmanager
-def _cursor(context: Context) -> Iterator[psycopg2.extensions.cursor]:
+def cursor_of(context: Context) -> Iterator[psycopg2.extensions.cursor]:
     with closing(psycopg2.connect(context.servers.plain_database_url)) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
             yield cursor
 
 
-def _number(cursor: psycopg2.extensions.cursor, query: str) -> int:
+def number(cursor: psycopg2.extensions.cursor, query: str) -> int:
     cursor.execute(query)
     row = cursor.fetchone()
     assert row is not None
@@ -54,20 +54,28 @@ def _number(cursor: psycopg2.extensions.cursor, query: str) -> int:
 def migrate(context: Context) -> None:
     """Idempotent: every measure may be the first one."""
     tidemill = str(Path(sys.executable).parent / "tidemill")
-    context.children.run("migrate", [tidemill, "migrate"], _env(context), REPO, timeout=120)
+    context.children.run("migrate", [tidemill, "migrate"], env(context), REPO, timeout=120)
 
 
 def produce(context: Context, what: str, *, timeout: float = 300, **arguments: object) -> dict[str, Any]:
-    return _run(context, "producer", what, timeout, arguments)
+    return run(context, "producer", what, timeout, arguments)
 
 
 def warehouse(context: Context, what: str, *, timeout: float = 600, **arguments: object) -> dict[str, Any]:
-    return _run(context, "warehouse", what, timeout, arguments)
+    return run(context, "warehouse", what, timeout, arguments)
 
 
-def _run(context: Context, module: str, what: str, timeout: float, arguments: dict[str, object]) -> dict[str, Any]:
+def run(
+    context: Context,
+    module: str,
+    what: str,
+    timeout: float,
+    arguments: dict[str, object],
+    settings: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     argv = [sys.executable, "-m", f"bench.{module}", what, json.dumps(arguments)]
-    output = context.children.run(f"{module}-{what}", argv, _env(context), REPO, timeout=timeout)
+    own = {**env(context), **(settings or {})}
+    output = context.children.run(f"{module}-{what}", argv, own, REPO, timeout=timeout)
     return json.loads(output.splitlines()[-1])
 
 
@@ -75,28 +83,34 @@ def _run(context: Context, module: str, what: str, timeout: float, arguments: di
 def worker(context: Context, task: str = "noop", modules: str = "bench.tasks") -> Iterator[Service]:
     """A worker and a scheduler that are up and have done a few jobs of the task."""
     migrate(context)
-    env = _env(context, modules)
-    scheduler_argv = [*_CELERY, "scheduler"]
-    with (
-        context.children.running("tidemill-scheduler", scheduler_argv, env, REPO) as scheduler,
-        context.children.running("tidemill-worker", [*_CELERY, *WORKER], env, REPO) as service,
-    ):
+    with services(context, modules) as (scheduler, service):
         work_off(context, service, task, 200)
         scheduler.check()
         yield service
 
 
+@contextmanager
+def services(context: Context, modules: str) -> Iterator[tuple[Service, Service]]:
+    """A scheduler and a worker that have been started."""
+    own = env(context, modules)
+    with (
+        context.children.running("tidemill-scheduler", [*_CELERY, "scheduler"], own, REPO) as scheduler,
+        context.children.running("tidemill-worker", [*_CELERY, *WORKER], own, REPO) as service,
+    ):
+        yield scheduler, service
+
+
 def work_off(context: Context, service: Service, task: str, count: int) -> float:
     """Jobs a second, from just before the commit that makes the whole backlog visible until the queue is empty."""
-    with _cursor(context) as cursor:
-        logged = _number(cursor, "select count(*) from tidemill.job_log")
+    with cursor_of(context) as cursor:
+        logged = number(cursor, "select count(*) from tidemill.job_log")
         committed = produce(context, "backlog", task=task, count=count)["committed"]
         wait_until(
-            lambda: not _number(cursor, "select exists (select from tidemill.job)::int"),
+            lambda: not number(cursor, "select exists (select from tidemill.job)::int"),
             service, "an empty queue", timeout=300,
         )  # fmt: skip
         took = time.time() - committed
-        done = _number(cursor, "select count(*) from tidemill.job_log") - logged
+        done = number(cursor, "select count(*) from tidemill.job_log") - logged
         if done != count:
             raise service.failed(f"has {done:,} executions in its log where {count:,} jobs were enqueued")
         return count / took
@@ -112,7 +126,7 @@ def lone(context: Context, *, samples: int, warm: int, pause: tuple[float, float
 def lone_change(context: Context, *, samples: int, warm: int, pause: tuple[float, float]) -> list[float]:
     """Milliseconds from just before COMMIT of a change to the first line of the task that it starts."""
     with worker(context, modules="bench.tasks,bench.reactive"):
-        taken: list[float] = _run(context, "changes", "lone", 300, {"samples": samples, "warm": warm, "pause": pause})[
+        taken: list[float] = run(context, "changes", "lone", 300, {"samples": samples, "warm": warm, "pause": pause})[
             "waited"
         ]
     warehouse(context, "empty")
@@ -121,5 +135,5 @@ def lone_change(context: Context, *, samples: int, warm: int, pause: tuple[float
 
 def empty_the_queue(context: Context) -> None:
     """After a measure that only enqueues; the database is the run's own."""
-    with _cursor(context) as cursor:
+    with cursor_of(context) as cursor:
         cursor.execute("truncate tidemill.job cascade")

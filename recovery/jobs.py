@@ -16,9 +16,12 @@ from app.db import transaction
 from app.jobs import endings
 from app.jobs.model import Job, JobState, Outcome
 from app.settings import settings
+from recovery import record
+from recovery.record import Repaired
 
 LIMIT = 1000
 LOCK_TIMEOUT = "200ms"
+_ACTIONS = {str(JobState.PARKED): "parked"}
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,11 @@ def run_once(limit: int = LIMIT) -> Report:
         rows = claims.overdue(session, Job, limit, settings().lease)
         if not rows:
             return Report()
-        report = _put_back(session, rows)
+        repairs = list[Repaired]()
+        report = _put_back(session, rows, repairs)
         if report is None:
             # One of them stands in the way; it must not hold up the others.
-            singly = [_put_back(session, [row]) for row in rows]
+            singly = [_put_back(session, [row], repairs) for row in sorted(rows, key=lambda row: (row.queue, row.id))]
             done = [each for each in singly if each is not None]
             report = Report(
                 sum(each.lost for each in done),
@@ -50,12 +54,13 @@ def run_once(limit: int = LIMIT) -> Report:
                 sum(each.absorbed for each in done),
                 singly.count(None),
             )
+        record.record(session, repairs)
         faults.reach("sweep.before_commit")
     faults.reach("sweep.committed")
     return replace(report, more=len(rows) == limit and report.lost > 0)
 
 
-def _put_back(session: Session, rows: Sequence[Row[Any]]) -> Report | None:
+def _put_back(session: Session, rows: Sequence[Row[Any]], repairs: list[Repaired]) -> Report | None:
     """All of them, or none."""
     try:
         with session.begin_nested():
@@ -67,4 +72,8 @@ def _put_back(session: Session, rows: Sequence[Row[Any]]) -> Report | None:
             states = claims.time_out(session, Job, left)
     except (IntegrityError, OperationalError):
         return None
+    repairs += [Repaired(record.JOB, str(job), record.LOST, "absorbed by a newer one") for job in sorted(gone)]
+    repairs += [
+        Repaired(record.JOB, str(key[0]), record.LOST, _ACTIONS.get(state, "queued")) for key, state in states.items()
+    ]
     return Report(len(left), sum(state == JobState.PARKED for state in states.values()), len(gone))

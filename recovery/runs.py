@@ -3,17 +3,23 @@ its task, so one that kills its workers ends in quarantine (T22)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
 from app import claims, faults
+from app.claims import storm
 from app.db import transaction
 from app.settings import settings
+from recovery import record
+from recovery.record import Repaired
 from triggers import endings
-from triggers.model import RunState, TaskRun
+from triggers.model import RUN, RunState, TaskRun
 from triggers.starting import start_ready
 
 LIMIT = 1000
@@ -36,6 +42,8 @@ def run_once(limit: int = LIMIT) -> Report:
         if not rows:
             return Report()
         states = [_end(session, row) for row in rows]
+        _spread(session, [row for row, state in zip(rows, states, strict=True) if state is RunState.WAITING])
+        record.record(session, [_told(row, state) for row, state in zip(rows, states, strict=True) if state])
         faults.reach("sweep.before_commit")
     faults.reach("sweep.committed")
     if over := [row.task for row, state in zip(rows, states, strict=True) if state is RunState.FAILED]:
@@ -44,6 +52,19 @@ def run_once(limit: int = LIMIT) -> Report:
             start_ready(session, over, "end")
     busy = states.count(None)
     return Report(len(rows) - busy, states.count(RunState.FAILED), busy, more=len(rows) == limit and busy < limit)
+
+
+def _told(row: Row[Any], state: RunState) -> Repaired:
+    return Repaired(record.RUN, str(row.id), record.LOST, "queued" if state is RunState.WAITING else f"{state}")
+
+
+def _spread(session: Session, rows: Sequence[Row[Any]]) -> None:
+    """R11: those that wait again come in their turn."""
+    turns = storm.delays(session, [row.queue for row in rows])
+    for row, turn in zip(rows, turns, strict=True):
+        if turn:
+            later = sa.func.greatest(RUN.c.not_before, sa.func.now() + timedelta(seconds=turn))
+            session.execute(sa.update(RUN).where(RUN.c.id == row.id).values(not_before=later))
 
 
 def _end(session: Session, row: Row[Any]) -> RunState | None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import processes
+import stages
+from app import events
 from app.db import Base, transaction
 from app.errors import ClaimLost, TidemillError
 from app.jobs import Ended, cancel, enqueue, enqueue_many, periodic, prioritize, rerun, retry, snooze, this_job, wait
 from app.jobs.batches import Call, batched
+from processes import Failure, Flow, Promise, Retry, actor, decider, start, this_task
+from stages import Patch, Untouched, Updated, Watched, stage
 from triggers import (
     All,
     Any,
@@ -48,16 +53,27 @@ __all__ = [
     "Delay",
     "Delta",
     "Ended",
+    "Failure",
+    "Flow",
+    "Patch",
+    "Promise",
     "RefDelay",
+    "Retry",
     "Run",
     "TidemillError",
+    "Untouched",
+    "Updated",
     "Verdict",
+    "Watched",
+    "actor",
     "batched",
     "cancel",
     "caught_up",
     "ctl",
+    "decider",
     "enqueue",
     "enqueue_many",
+    "events",
     "fresh",
     "grown",
     "new_chunk",
@@ -70,13 +86,18 @@ __all__ = [
     "periodic",
     "pool",
     "prioritize",
+    "processes",
     "reached",
     "reactive",
     "rerun",
     "retry",
     "same_chunk",
     "snooze",
+    "stage",
+    "stages",
+    "start",
     "this_job",
+    "this_task",
     "transaction",
     "wait",
 ]

@@ -182,9 +182,19 @@ def of(entity: str, parameter: str | None = None, *, session: Session | None = N
 _VALUES = sa.select(Ctl.entity, Ctl.parameter, Ctl.value, Ctl.changed_at, Ctl.version, Ctl.epoch)
 
 
-def values(pattern: str | None = None, *, limit: int = 1000, session: Session | None = None) -> list[Value]:
-    """The parameters of the entities that a pattern such as `mart.*` names, or of all."""
+def values(
+    pattern: str | None = None,
+    *,
+    limit: int = 1000,
+    after: Parameter | None = None,
+    session: Session | None = None,
+) -> list[Value]:
+    """The parameters of the entities that a pattern such as `mart.*` names, or of all; those `after` the last one of
+    the page before."""
     query = _VALUES.where(_matches(Ctl.entity, pattern)).order_by(Ctl.entity, Ctl.parameter).limit(limit)
+    if after is not None:
+        last = sa.tuple_(*(sa.literal(each) for each in checked_name(*after)))
+        query = query.where(sa.tuple_(Ctl.entity, Ctl.parameter) > last)
     with joined(session) as tx:
         return [Value(*row) for row in tx.execute(query)]
 
@@ -200,11 +210,20 @@ def _matches(column: Any, pattern: str | None) -> sa.ColumnElement[bool]:
     return found
 
 
-def history(entity: str, parameter: str, *, limit: int = 100, session: Session | None = None) -> list[Change]:
-    """The last changes of a parameter, the newest first."""
+def history(
+    entity: str,
+    parameter: str,
+    *,
+    limit: int = 100,
+    before_id: int | None = None,
+    session: Session | None = None,
+) -> list[Change]:
+    """The last changes of a parameter, the newest first; those before the last one of the page before."""
     checked_name(entity, parameter)
     c = CtlChange
     query = _CHANGES.where(c.entity == entity, c.parameter == parameter).order_by(c.id.desc()).limit(limit)
+    if before_id is not None:
+        query = query.where(c.id < before_id)
     with joined(session) as tx:
         return [Change(*row) for row in tx.execute(query)]
 
@@ -287,8 +306,8 @@ def _restate_one(tx: Session, entity: str, name: str, value: datetime) -> dateti
     return before
 
 
-def dependents(session: Session, parameters: Sequence[Parameter]) -> list[Dependent]:
-    """The registered tasks whose triggers rest on one of the parameters."""
+def dependents(session: Session, parameters: Sequence[Parameter], limit: int | None = None) -> list[Dependent]:
+    """The registered tasks whose triggers rest on one of the parameters, by name; no more than `limit`."""
     leaf, wanted = ReactiveLeaf, list(parameters)
     own = sa.tuple_(leaf.entity, leaf.parameter).in_(wanted)
     reads = sa.or_(own, sa.tuple_(leaf.ref_entity, leaf.ref_parameter).in_(wanted))
@@ -298,5 +317,6 @@ def dependents(session: Session, parameters: Sequence[Parameter]) -> list[Depend
         .where(reads, ReactiveTask.removed_at.is_(None))
         .group_by(ReactiveTask.name)
         .order_by(ReactiveTask.name)
+        .limit(limit)
     )
     return [Dependent(*row) for row in session.execute(query)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from app.clock import duration
+from app.checks import check_plain
 from app.errors import BadRequest
 from triggers.ctl import Parameter, checked_name
 from triggers.trigger import All, CtlTrigger, Trigger
@@ -70,28 +70,6 @@ def checked_trigger(task: str, trigger: Trigger, min_interval: timedelta | None)
     return trigger
 
 
-def checked_span(task: str, option: str, value: Any, least: str = "0s") -> timedelta:
-    try:
-        span = duration(value)
-    except ValueError as error:
-        raise BadRequest(f"{task}: {option}: {error}") from None
-    if not duration(least) <= span <= timedelta(days=36_500):
-        raise BadRequest(f"{task}: {option}={value!r} must be {least} or more, and less than a hundred years")
-    return span
-
-
-def checked_count(task: str, option: str, value: Any, allowed: range) -> int:
-    if type(value) is not int or value not in allowed:
-        raise BadRequest(f"{task}: {option}={value!r:.100} must be a whole number from {allowed[0]} to {allowed[-1]}")
-    return value
-
-
-def checked_word(task: str, option: str, value: Any, words: tuple[str, ...]) -> str:
-    if value not in words:
-        raise BadRequest(f"{task}: {option}={value!r:.100} must be one of {', '.join(words)}")
-    return str(value)
-
-
 def checked_pool(name: Any) -> str:
     # Celery takes a comma in the name of a queue for two queues.
     if type(name) is not str or not name.strip() or len(name) > POOL_LIMIT or not name.isprintable() or "," in name:
@@ -115,11 +93,7 @@ def checked_produces(task: str, produces: Any) -> tuple[Parameter, ...] | None:
 
 def takes_run(task: str, function: Callable[..., Any]) -> bool:
     """Whether it is called with the run; a task that knows nothing of runs is called with nothing."""
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        kind = "an async function" if inspect.iscoroutinefunction(function) else "a generator"
-        raise BadRequest(
-            f"{task} is {kind}: calling it does nothing; write a plain function with 'def' and without 'yield'"
-        )
+    check_plain(task, function)
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -27,27 +27,32 @@ def new_chunk(entity: str, parameter: str, scale: str, *, tz: str = "UTC") -> Ch
 
 
 def new_hour(entity: str, parameter: str) -> ChunkDelta:
+    """A later hour than at the last run has begun."""
     return new_chunk(entity, parameter, "hour")
 
 
 def new_day(entity: str, parameter: str, *, tz: str = "UTC") -> ChunkDelta:
+    """A later day, by the calendar of the zone, than at the last run has begun."""
     return new_chunk(entity, parameter, "day", tz=tz)
 
 
 def new_week(entity: str, parameter: str, *, tz: str = "UTC") -> ChunkDelta:
-    """Weeks begin on Monday."""
+    """A later week than at the last run has begun; weeks begin on Monday."""
     return new_chunk(entity, parameter, "week", tz=tz)
 
 
 def new_month(entity: str, parameter: str, *, tz: str = "UTC") -> ChunkDelta:
+    """A later month than at the last run has begun."""
     return new_chunk(entity, parameter, "month", tz=tz)
 
 
 def new_quarter(entity: str, parameter: str, *, tz: str = "UTC") -> ChunkDelta:
+    """A later quarter of the year than at the last run has begun."""
     return new_chunk(entity, parameter, "quarter", tz=tz)
 
 
 def new_year(entity: str, parameter: str, *, tz: str = "UTC") -> ChunkDelta:
+    """A later year than at the last run has begun."""
     return new_chunk(entity, parameter, "year", tz=tz)
 
 

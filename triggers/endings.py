@@ -50,7 +50,7 @@ def _end(session: Session, run_id: int, pass_key: PassKey | None, state: RunStat
     ).one_or_none()
 
 
-def _move_on(session: Session, task: str, **more: Any) -> None:
+def move_on(session: Session, task: str, **more: Any) -> None:
     """What an evaluation that began before has read of the task is out of date."""
     moved = {"generation": ReactiveTask.generation + 1, **more}
     session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == task).values(**moved))
@@ -74,7 +74,7 @@ def done(session: Session, row: Row[Any], pass_key: PassKey, outputs: Outputs, l
     # Whoever has rewound it meanwhile meant what comes after this run.
     if run.record and locked is not None and locked.seen_epoch == run.seen_epoch:
         _remember(session, run)
-    _move_on(session, row.task, **({"failures": 0} if run.kind == RunKind.REGULAR else {}))
+    move_on(session, row.task, **({"failures": 0} if run.kind == RunKind.REGULAR else {}))
 
 
 def _ahead(session: Session, outputs: Outputs) -> dict[Parameter, datetime]:
@@ -125,7 +125,7 @@ def failed(
     # Of one that is not declared any more, no worker would take it again.
     if row is None or row.removed_at is not None or run.kind == RunKind.MANUAL:
         _end(session, run_id, pass_key, RunState.FAILED, **words)
-        _move_on(session, task)
+        move_on(session, task)
         return RunState.FAILED
     failures = min(row.failures + 1, 32767)
     if failures >= row.max_failures:
@@ -199,7 +199,7 @@ def hand_back(
 def quarantine(session: Session, task: str, reason: str, snapshot: Any, **more: Any) -> None:
     """Not started again until its input moves from what was checked, its code changes, or an operator says so."""
     why = {"quarantined_at": sa.func.now(), "quarantine_reason": reason[:ERROR_LIMIT], "quarantine_values": snapshot}
-    _move_on(session, task, **why, **more)
+    move_on(session, task, **why, **more)
 
 
 def lapsed(session: Session, run_id: int, task: str, pass_key: PassKey, why: str, *, passing: bool) -> bool:
@@ -210,7 +210,7 @@ def lapsed(session: Session, run_id: int, task: str, pass_key: PassKey, why: str
         return False
     if passing:
         missed.lapsed(session, task, run_id, run.created_at, why[:ERROR_LIMIT])
-    _move_on(session, task, fired=False)
+    move_on(session, task, fired=False)
     return True
 
 
@@ -224,7 +224,7 @@ def cancelled(session: Session, run_id: int, task: str, pass_key: PassKey | None
     if snapshot is not None and run.kind == RunKind.REGULAR:
         quarantine(session, task, f"cancelled: {reason}", snapshot)
     else:
-        _move_on(session, task)
+        move_on(session, task)
     return True
 
 

@@ -104,8 +104,8 @@ def tasks(session: Session, *, pool: str | None = None, state: str | None = None
     return [Listed(*row) for row in session.execute(query.order_by(TASK.c.name).limit(limit))]
 
 
-def runs(session: Session, task: str, *, limit: int = 20) -> list[PastRun]:
-    """The newest first."""
+def runs(session: Session, task: str, *, limit: int = 20, before: int | None = None) -> list[PastRun]:
+    """The newest first; of those that are older than the run `before`."""
     c = RUN.c
     query = sa.select(
         *(c.id, c.task, sa.cast(c.state, sa.Text), sa.cast(c.kind, sa.Text), c.created_at, c.started_at, c.ended_at),
@@ -121,6 +121,8 @@ def runs(session: Session, task: str, *, limit: int = 20) -> list[PastRun]:
             c.claimed_by,
         ),
     )
+    if before is not None:
+        query = query.where(c.id < before)
     rows = session.execute(query.where(c.task == task).order_by(c.id.desc()).limit(limit))
     return [PastRun(*row) for row in rows]
 

@@ -7,18 +7,14 @@ Promises:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
-
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app.errors import BadRequest, NotFound
+from app.near import nearest, shown
 from triggers.model import ReactivePool, ReactiveTask
 
 CANDIDATES = 10
-#: Longer ones are compared with nothing, and not repeated in full.
-LONGEST = 200
 
 
 def task(session: Session, words: str) -> str:
@@ -41,14 +37,12 @@ def task(session: Session, words: str) -> str:
 
 
 def unknown(session: Session, words: str) -> NotFound:
-    near = None
-    if len(words) <= LONGEST:
-        names = session.execute(sa.select(ReactiveTask.name)).scalars().all()
-        tails = {name.rpartition(".")[2]: name for name in names}
-        near = _nearest(words, [*names, *tails])
-        near = near and tails.get(near, near)
+    names = session.execute(sa.select(ReactiveTask.name)).scalars().all()
+    tails = {name.rpartition(".")[2]: name for name in names}
+    near = nearest(words, [*names, *tails])
+    near = near and tails.get(near, near)
     hint = f"did you mean {near}?" if near else "'tidemill reactive list' shows those that there are"
-    return NotFound(f"there is no reactive task {_shown(words)}: {hint}")
+    return NotFound(f"there is no reactive task {shown(words)}: {hint}")
 
 
 def pool(session: Session, name: str) -> str:
@@ -56,16 +50,6 @@ def pool(session: Session, name: str) -> str:
     names = list(session.execute(sa.select(ReactivePool.name).order_by(ReactivePool.name)).scalars())
     if name in names:
         return name
-    near = _nearest(name, names) if len(name) <= LONGEST else None
+    near = nearest(name, names)
     known = ", ".join(names[:CANDIDATES]) or "none"
-    raise NotFound(f"there is no pool {_shown(name)}: " + (f"did you mean {near}?" if near else f"there is {known}"))
-
-
-def _nearest(words: str, names: Iterable[str]) -> str | None:
-    found = get_close_matches(words, list(names), 1, 0.6)
-    return found[0] if found else None
-
-
-def _shown(words: str) -> str:
-    text = ascii(words) if not words.isprintable() else repr(words)
-    return text if len(text) <= LONGEST else f"{text[:40]}… ({len(words)} characters)"
+    raise NotFound(f"there is no pool {shown(name)}: " + (f"did you mean {near}?" if near else f"there is {known}"))

@@ -3,6 +3,7 @@ themselves; a person wants to know when that happened in vain, and why."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 from sqlalchemy.orm import Session
 
+from app import counters
 from triggers.instants import Instant, to_datetime
 from triggers.model import LIVE, RUN, TASK, MissedWindow
 
@@ -58,14 +60,17 @@ def record(session: Session, closed: Mapping[str, Instant], now: Instant) -> int
         .where(~used, TASK.c.removed_at.is_(None))
     )
     columns = ["task", "opened_at", "closed_at", "reason"]
-    insert = sa.insert(MissedWindow).from_select(columns, source).returning(MissedWindow.id)
-    return len(session.execute(insert).all())
+    insert = sa.insert(MissedWindow).from_select(columns, source).returning(MissedWindow.task)
+    tasks = session.execute(insert).scalars().all()
+    counters.at_commit(session, Counter(f"{counters.MISSED}{each}" for each in tasks))
+    return len(tasks)
 
 
 def lapsed(session: Session, task: str, run_id: int, opened_at: datetime, reason: str) -> None:
     """Of a run that was dropped when a worker took it: the window had opened when the run was made."""
     values = {"task": task, "opened_at": opened_at, "closed_at": sa.func.clock_timestamp(), "run_id": run_id}
     session.execute(sa.insert(MissedWindow).values(**values, reason=reason))
+    counters.at_commit(session, {f"{counters.MISSED}{task}": 1})
 
 
 def listed(session: Session, *, task: str | None = None, limit: int = 100) -> list[Missed]:

@@ -12,10 +12,10 @@ from typing import Any, NewType, cast
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ENUM, JSONB
 from sqlalchemy.orm import Mapped, mapped_column
-from sqlalchemy.types import UserDefinedType
 
 from app.claims import Claimable, Lane, claim_indexes
 from app.db import SCHEMA, Model
+from app.stream import Snapshot, TransactionId
 
 RunId = NewType("RunId", int)
 
@@ -36,15 +36,6 @@ class RunKind(enum.StrEnum):
 
 def _enum(words: type[enum.StrEnum], name: str) -> ENUM:
     return ENUM(words, name=name, schema=SCHEMA, values_callable=lambda found: [word.value for word in found])
-
-
-class TransactionId(UserDefinedType[str]):
-    """Postgres' `xid8`; never wraps around."""
-
-    cache_ok = True
-
-    def get_col_spec(self, **_: Any) -> str:
-        return "xid8"
 
 
 class Ctl(Model):
@@ -84,15 +75,6 @@ class CtlChange(Model):
     restated: Mapped[bool] = mapped_column(server_default=sa.false())
     changed_at: Mapped[datetime] = mapped_column(server_default=sa.func.clock_timestamp())
     xid: Mapped[str] = mapped_column(TransactionId, server_default=sa.text("pg_current_xact_id()"))
-
-
-class Snapshot(UserDefinedType[str]):
-    """Postgres' `pg_snapshot`: which transactions were visible."""
-
-    cache_ok = True
-
-    def get_col_spec(self, **_: Any) -> str:
-        return "pg_snapshot"
 
 
 class ReactiveEvent(Model):
@@ -246,6 +228,8 @@ class ReactiveLeaf(Model):
 
 class TaskRun(Claimable, Model):
     """A run of a reactive task, from the moment its trigger fired; it stays as its own record when it has ended."""
+
+    NOUN = "run"
 
     __tablename__ = "run"
     __table_args__ = (

@@ -15,11 +15,10 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
 from app import audit, limits
-from app.clock import Rate
+from app.checks import check_limits, checked_span
 from app.db import transaction
-from app.errors import BadRequest
 from app.limits import UNCHANGED, Queue
-from triggers.definition import checked_pool, checked_span, queue_of
+from triggers.definition import checked_pool, queue_of
 from triggers.model import RUN, ReactivePool, TaskRun
 
 AGEING = timedelta(minutes=1)
@@ -51,25 +50,11 @@ def pool(
     Whoever waits for `ageing` counts as one priority more; `max_hold` caps how long it may be held for another's sake.
     """
     words = f"pool {checked_pool(name)}"
-    _check(words, max_parallel, rate_limit)
+    check_limits(words, max_parallel, rate_limit)
     ages = checked_span(words, "ageing", ageing, "100ms").total_seconds()
     hold = checked_span(words, "max_hold", max_hold).total_seconds()
     made = declared[name] = Pool(name, max_parallel, rate_limit, ages, hold)
     return made
-
-
-def _check(words: str, max_parallel: Any, rate_limit: Any) -> None:
-    if max_parallel is not None and (type(max_parallel) is not int or not 1 <= max_parallel <= 100_000):
-        raise BadRequest(
-            f"{words}: max_parallel={max_parallel!r:.100} must be a whole number from 1 to 100000, or None for no limit"
-        )
-    if rate_limit is not None:
-        if not isinstance(rate_limit, str):
-            raise BadRequest(f"{words}: rate_limit={rate_limit!r:.100} must be text such as '10/min', or None")
-        try:
-            Rate.parse(rate_limit)
-        except ValueError as error:
-            raise BadRequest(f"{words}: rate_limit: {error}") from None
 
 
 def write_declared(session: Session, names: set[str]) -> None:
@@ -91,15 +76,22 @@ def write_declared(session: Session, names: set[str]) -> None:
             limits.configure(session, queue_of(name), max_parallel=words["max_parallel"], rate=words["rate_limit"])
 
 
-def configure(name: str, *, max_parallel: int | None = UNCHANGED, rate_limit: str | None = UNCHANGED) -> None:
+def configure(
+    name: str,
+    *,
+    max_parallel: int | None = UNCHANGED,
+    rate_limit: str | None = UNCHANGED,
+    paused: bool = UNCHANGED,
+    reason: str | None = None,
+) -> None:
     """Sets the limits of a pool from now on; what is left out stays. Claims that run now run on."""
-    asked = {"max_parallel": max_parallel, "rate_limit": rate_limit}
+    asked = {"max_parallel": max_parallel, "rate_limit": rate_limit, "paused": paused}
     said: dict[str, Any] = {word: value for word, value in asked.items() if value is not UNCHANGED}
-    _check(f"pool {checked_pool(name)}", said.get("max_parallel"), said.get("rate_limit"))
+    check_limits(f"pool {checked_pool(name)}", said.get("max_parallel"), said.get("rate_limit"))
     with transaction() as session:
         session.execute(postgresql.insert(ReactivePool).values(name=name).on_conflict_do_nothing())
-        limits.configure(session, queue_of(name), max_parallel=max_parallel, rate=rate_limit)
-        audit.record(session, "reactive.pool", name, **said)
+        limits.configure(session, queue_of(name), max_parallel=max_parallel, rate=rate_limit, paused=paused)
+        audit.record(session, "reactive.pool", name, reason=reason, **said)
 
 
 @dataclass(frozen=True)

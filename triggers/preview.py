@@ -23,6 +23,20 @@ class Preview:
     seen: tuple[Seen, ...]
     then: Why
 
+    @property
+    def outlook(self) -> str:
+        match self.then.state:
+            case "ready":
+                return "The task would start at once."
+            case "idle":
+                return "The task would not start: its trigger does not hold."
+            case "running":
+                return "A run works just now: at its end it is not remembered, and the task is evaluated anew."
+            case "waiting":
+                return "A run waits already: it would be given what is new then."
+            case state:
+                return f"The task would not start: it is {state}."
+
 
 def rewind(session: Session, name: str, to: datetime) -> Preview:
     return _changed(session, name, checked_value((name, "to"), to))

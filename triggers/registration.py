@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from app.checks import checked_count, checked_span, checked_word, importable_name
 from app.errors import BadRequest
 from app.registry import Function, registry
 from triggers import definition
@@ -45,8 +46,8 @@ def reactive(
     def declare(function: F) -> F:
         celery_task = hasattr(function, "apply_async")
         name = _name_of(function, celery_task)
-        interval = None if min_interval is None else definition.checked_span(name, "min_interval", min_interval)
-        limit = None if time_limit is None else definition.checked_span(name, "time_limit", time_limit, "1s")
+        interval = None if min_interval is None else checked_span(name, "min_interval", min_interval)
+        limit = None if time_limit is None else checked_span(name, "time_limit", time_limit, "1s")
         body = getattr(function, "run", function) if celery_task else function
         made = Definition(
             name=name,
@@ -54,19 +55,20 @@ def reactive(
             takes_run=definition.takes_run(name, body),
             trigger=definition.checked_trigger(name, trigger, interval),
             pool=definition.checked_pool(pool),
-            priority=definition.checked_count(name, "priority", priority, definition.PRIORITIES),
+            priority=checked_count(name, "priority", priority, definition.PRIORITIES),
             produces=definition.checked_produces(name, produces),
             min_interval=interval,
-            first_run=definition.checked_word(name, "first_run", first_run, definition.FIRST_RUN),
-            on_lapse=definition.checked_word(name, "on_lapse", on_lapse, definition.ON_LAPSE),
-            max_failures=definition.checked_count(name, "max_failures", max_failures, range(1, 1001)),
-            backoff=definition.checked_span(name, "backoff", backoff),
+            first_run=checked_word(name, "first_run", first_run, definition.FIRST_RUN),
+            on_lapse=checked_word(name, "on_lapse", on_lapse, definition.ON_LAPSE),
+            max_failures=checked_count(name, "max_failures", max_failures, range(1, 1001)),
+            backoff=checked_span(name, "backoff", backoff),
             time_limit=limit,
             code=definition.fingerprint(body),
         )
         declared[name] = made
         seconds = None if limit is None else limit.total_seconds()
-        registry.add_function(Function(name, None if celery_task else function, queue_of(pool), seconds))
+        started_by = f"its trigger starts it; by hand: 'tidemill reactive run {name}'"
+        registry.add_function(Function(name, None if celery_task else function, queue_of(pool), seconds, started_by))
         return function
 
     return declare
@@ -79,10 +81,4 @@ def _name_of(function: Any, celery_task: bool) -> str:  # noqa: FBT001
         raise BadRequest(f"{function!r:.100} is neither a function nor a Celery task: @reactive(…) stands above 'def'")
     if function.__name__ == "<lambda>":
         raise BadRequest(f"a lambda of {function.__module__} has no name to be found by: write a function with 'def'")
-    if function.__module__ == "__main__":
-        raise BadRequest(f"{function.__qualname__} lies in a script: workers find reactive tasks by importing a module")
-    if "<locals>" in function.__qualname__:
-        raise BadRequest(
-            f"{function.__qualname__} lies within a function: workers find reactive tasks by importing a module"
-        )
-    return f"{function.__module__}.{function.__qualname__}"
+    return importable_name(function, "reactive tasks")

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session, aliased
 
 from app.db import transaction
 from app.settings import settings
+from app.stream import TransactionId
 from triggers.model import (
     RUN,
     CtlChange,
@@ -19,7 +20,6 @@ from triggers.model import (
     ReactiveCursor,
     ReactiveEvent,
     TaskRun,
-    TransactionId,
 )
 
 LIMIT = 10_000

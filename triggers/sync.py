@@ -21,6 +21,7 @@ from app.db import transaction
 from triggers import pools, values
 from triggers.checks import Finding, FindingKind
 from triggers.definition import Definition
+from triggers.leaf_rows import leaf_rows
 from triggers.model import RUN, TASK, ReactiveLeaf, ReactiveTask, RunKind, RunState
 from triggers.registration import declared
 from triggers.shape import shape
@@ -137,22 +138,9 @@ def _insert(session: Session, definitions: Sequence[Definition]) -> None:
     rows = [_words(each) | {"name": each.name, "shape": shape(each.trigger)} for each in definitions]
     made = session.execute(sa.insert(ReactiveTask).returning(ReactiveTask.name, ReactiveTask.id), rows)
     ids = {row.name: row.id for row in made}
-    session.execute(sa.insert(ReactiveLeaf), [leaf for each in definitions for leaf in _leaves(ids[each.name], each)])
-
-
-def _leaves(task_id: int, each: Definition) -> list[dict[str, Any]]:
-    return [
-        {
-            "task_id": task_id,
-            "position": position,
-            "entity": leaf.entity,
-            "parameter": leaf.parameter,
-            "ref_entity": getattr(leaf, "ref_entity", None),
-            "ref_parameter": getattr(leaf, "ref_parameter", None),
-            "latched": leaf.latched,
-        }
-        for position, leaf in enumerate(each.trigger.leaves)
-    ]
+    session.execute(
+        sa.insert(ReactiveLeaf), [leaf for each in definitions for leaf in leaf_rows(ids[each.name], each.trigger)]
+    )
 
 
 def _update(session: Session, row: Row[Any], each: Definition) -> None:
@@ -170,7 +158,7 @@ def _update(session: Session, row: Row[Any], each: Definition) -> None:
     session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == each.name).values(**values))
     if row.trigger != words["trigger"]:
         session.execute(sa.delete(ReactiveLeaf).where(ReactiveLeaf.task_id == row.id))
-        session.execute(sa.insert(ReactiveLeaf), _leaves(row.id, each))
+        session.execute(sa.insert(ReactiveLeaf), leaf_rows(row.id, each.trigger))
     if (row.pool, row.priority) != (each.pool, each.priority):
         place = {"queue": each.queue, "priority": each.priority, "rank": -each.priority}
         waits = sa.and_(RUN.c.task == each.name, RUN.c.state == RunState.WAITING)

@@ -22,6 +22,19 @@ from triggers.model import LIVE, RUN, TASK, Evaluation, TaskRun
 from triggers.trigger import Trigger, from_json
 from triggers.verdict import Verdict, explain
 
+#: Each state, for people.
+STATES = {
+    "removed": "removed: no module declares it any more",
+    "paused": "paused by an operator",
+    "quarantined": "quarantined",
+    "running": "running",
+    "waiting": "fired: its run waits",
+    "resting": "resting until its min_interval is over",
+    "ready": "fired: the next evaluation starts it",
+    "idle": "idle: its trigger does not hold",
+    "fired": "fired",
+}
+
 
 @dataclass(frozen=True)
 class Why:
@@ -69,13 +82,26 @@ def _then(session: Session, name: str, at: datetime) -> Why:
         first: datetime | None = session.execute(earliest).scalar_one()
         kept = "none is kept of it" if first is None else f"the first that is kept is of {first.isoformat()}"
         raise NotFound(f"{name} has no evaluation of {at.isoformat()} or before: {kept}")
+    return _as_it_was(session, found, at)
+
+
+def evaluated(session: Session, name: str, number: int) -> Why:
+    """One evaluation, by its number."""
+    of_task = sa.select(Evaluation).where(Evaluation.task == name, Evaluation.id == number)
+    found = session.execute(of_task).scalar_one_or_none()
+    if found is None:
+        raise NotFound(f"{name} has no evaluation {number}: it is not kept any more, or is of another task")
+    return _as_it_was(session, found, found.at)
+
+
+def _as_it_was(session: Session, found: Evaluation, at: datetime) -> Why:
     pairs = values.windows(found.values)
     current = {key: now for key, (_, now) in pairs.items() if now is not None}
     seen = {key: before for key, (before, _) in pairs.items() if before is not None}
     verdict = from_json(found.trigger).check(found.at, current, seen)
     run = {} if found.run_id is None else _told_run(session, RUN.c.id == found.run_id)
     state, held = "fired" if found.fired else "idle", tuple(holds.then(run, at))
-    return Why(name, found.at, found.fired, state, verdict.tree, held, run, found.cause)
+    return Why(found.task, found.at, found.fired, state, verdict.tree, held, run, found.cause)
 
 
 def assess(session: Session, row: Row[Any], trigger: Trigger, found: values.Values) -> Why:
@@ -88,7 +114,7 @@ def assess(session: Session, row: Row[Any], trigger: Trigger, found: values.Valu
         held += holds.of_run(session, run, found.now)
     kept = tuple(holds.kept_for(session, row.name)) if run is None and not verdict.fired else ()
     told = _told_run(session, RUN.c.task == row.name if run is None else RUN.c.id == run.id)
-    state = _state(row, run, verdict, found, trigger)
+    state = state_of(row, run, verdict, found, trigger)
     return Why(row.name, found.now, verdict.fired, state, verdict.tree, tuple(held), told, kept=kept)
 
 
@@ -102,7 +128,7 @@ def as_evaluated(row: Row[Any], trigger: Trigger, found: values.Values) -> None:
                 seen.setdefault(name, found.current[name])
 
 
-def _state(row: Row[Any], run: Row[Any] | None, verdict: Verdict, found: values.Values, trigger: Trigger) -> str:
+def state_of(row: Row[Any], run: Row[Any] | None, verdict: Verdict, found: values.Values, trigger: Trigger) -> str:
     if run is not None:
         return str(run.state)
     if row.removed_at is not None:

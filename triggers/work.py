@@ -21,7 +21,7 @@ from sqlalchemy.engine import Row
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from app import claims, faults
+from app import claims, faults, logs, tracing
 from app.claims import Claim, Cursor, Lane
 from app.claims import keeper as keeping
 from app.claims.keeper import Holding
@@ -30,6 +30,7 @@ from app.db import autocommit, transaction
 from app.errors import BadRequest, ClaimLost, DatabaseError
 from app.jobs.endings import Failure
 from app.jobs.model import Outcome
+from app.stopwatch import stopwatch
 from triggers import endings, launching, values
 from triggers.definition import Definition
 from triggers.launching import Check
@@ -61,7 +62,7 @@ class RunServer:
     stopping: Callable[[], bool]
     cursors: dict[str, Cursor] = field(default_factory=dict)
 
-    def serve(self, queue: str, take: int) -> tuple[int, bool]:  # noqa: ARG002 - a run is never one of a batch
+    def serve(self, queue: str, take: int, shards: tuple[int, int] | None = None) -> tuple[int, bool]:  # noqa: ARG002
         if len(self.cursors) > QUEUES_MOST:
             self.cursors.clear()
         cursor = self.cursors.setdefault(queue, Cursor(TaskRun, queue, Lane.MAIN))
@@ -87,9 +88,13 @@ class OneRun:
     def __init__(self, server: RunServer, claim: Claim, row: Row[Any]) -> None:
         self.server, self.row, self.pass_key = server, row, claim.pass_key
         self.id, self.task = row.id, row.task
-        self.holding = Holding(TaskRun, claim.pass_key, claim.rows, server.lease, self._not_begun)
+        self.holding = Holding(TaskRun, claim, server.lease, self._not_begun)
 
     def work(self) -> None:
+        with logs.about(run_id=self.id, task=self.task, queue=self.row.queue, attempt=self.row.attempts):
+            self._work()
+
+    def _work(self) -> None:
         with keeping.keeper.keeping(self.holding):
             self.holding.next()
             definition = declared.get(self.task)
@@ -176,7 +181,10 @@ class OneRun:
 
     def _call(self, definition: Definition, run: Run) -> None:
         faults.reach("run.before_body")
-        failure = self.server.calls.call_function(run, self.task, [run] if definition.takes_run else [])
+        begun = time.monotonic()
+        with tracing.work(TaskRun.NOUN, self.task, self.row, run_id=self.id) as span:
+            failure = self.server.calls.call_function(run, self.task, [run] if definition.takes_run else [])
+            self._note(run, failure, time.monotonic() - begun, span)
         faults.reach("run.after_body")
         if run.ended:
             return
@@ -190,6 +198,14 @@ class OneRun:
         else:
             self._let_go()
             self._save(partial(self._fail, failure))
+
+    def _note(self, run: Run, failure: Failure | None, seconds: float, span: tracing.Off) -> None:
+        word = Outcome.DONE if failure is None else failure.outcome
+        if run.cancelled is not None:
+            word = Outcome.CANCELLED
+        span.ended((word or Outcome.INTERRUPTED).value, None if failure is None else failure.error)
+        if word is not None:
+            stopwatch.worked(TaskRun.NOUN, self.task, word.value, seconds)
 
     def _let_go(self) -> None:
         self.holding.ended([self.row])

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from app.claims.cursor import Cursor
 from app.claims.hold import extend, finish, finishing, give_back, park
-from app.claims.lost import orphan, overdue, time_out
+from app.claims.lost import finding_overdue, orphan, overdue, time_out
 from app.claims.model import (
     Claimable,
     Executor,
@@ -31,7 +31,7 @@ from app.claims.model import (
     key_of,
     when,
 )
-from app.claims.statements import SIZES, prepared
+from app.claims.statements import SIZES, Form, prepared
 from app.claims.taking import Claim, take
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "Claimable",
     "Cursor",
     "Executor",
+    "Form",
     "Key",
     "Lane",
     "PassKey",
@@ -48,6 +49,7 @@ __all__ = [
     "claim_indexes",
     "distinct_prefix",
     "extend",
+    "finding_overdue",
     "finish",
     "finishing",
     "give_back",

@@ -30,6 +30,10 @@ class Cursor:
     model: type[Claimable]
     queue: str
     lane: Lane = Lane.MAIN
+    #: Each row is claimed together with what its model guards.
+    guarded: bool = False
+    #: The first and the last shard that are claimed from; None: all.
+    shards: tuple[int, int] | None = None
     monotonic: Callable[[], float] = time.monotonic
     #: The ranks that this process knows to be in use, and its place in each; None: the head.
     positions: dict[int, datetime | None] = field(default_factory=lambda: {0: None})

@@ -39,8 +39,19 @@ def _change(
 def extend(
     executor: Executor, model: type[Claimable], pass_key: PassKey, keys: Sequence[Key], lease: timedelta
 ) -> set[Key]:
-    """Moves `recovery_time` on."""
-    return _change(executor, model, pass_key, keys, {"recovery_time": sa.func.now() + lease})
+    """Moves `recovery_time` on, but of those that a stranger has locked just now: one of them must not cost the others
+    their claim."""
+    table, columns = table_of(model), key_columns(model)
+    held = sa.select(*columns).where(among(model, keys), model.pass_key == pass_key)
+    ours = held.cte("ours").prefix_with("MATERIALIZED", dialect="postgresql")
+    free = held.order_by(*columns).with_for_update(skip_locked=True).cte("free")
+    moved = (
+        sa.update(table)
+        .where(*(column == free.c[column.name] for column in columns))
+        .values(recovery_time=sa.func.now() + lease)
+        .cte("moved")
+    )
+    return {key_of(model, row) for row in executor.execute(sa.select(*ours.c).add_cte(moved))}
 
 
 @built_once

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -16,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy.engine import Engine, Row
@@ -24,7 +26,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from app import faults
 from app.alarm import ClaimIsLost, alarm
 from app.claims.hold import extend
-from app.claims.model import Claimable, Key, PassKey, key_of
+from app.claims.model import Claimable, Key, PassKey, key_getter
+from app.claims.taking import Claim
 from app.db import new_engine, transaction
 from app.errors import DatabaseError
 from app.settings import settings
@@ -36,6 +39,14 @@ TICK_SECONDS = 0.25
 #: The part of a lease after which work that could not be extended is stopped.
 STOP_AFTER = 0.85
 
+Extend = Callable[[Any, PassKey, Sequence[Key], timedelta], set[Key]]
+
+
+def _extend(
+    model: type[Claimable], executor: Any, pass_key: PassKey, keys: Sequence[Key], lease: timedelta
+) -> set[Key]:
+    return extend(executor, model, pass_key, keys, lease)
+
 
 class Holding:
     """What this process has claimed and not yet ended."""
@@ -43,26 +54,38 @@ class Holding:
     def __init__(
         self,
         model: type[Claimable],
-        pass_key: PassKey,
-        rows: Sequence[Row[Any]],
+        claim: Claim,
         lease: timedelta,
         give_back: Callable[[Any, Sequence[Row[Any]]], None],
+        extend: Extend | None = None,
     ) -> None:
-        self.model, self.pass_key, self.lease = model, pass_key, lease.total_seconds()
-        self._rest = deque(rows)
+        self.model, self.pass_key, self.lease = model, claim.pass_key, lease.total_seconds()
+        self._rest = deque(claim.rows)
         self._lock = threading.Lock()
         self._give_back = give_back
-        self.begun_at = self.extended_at = time.monotonic()
-        self.held: set[Key] = {key_of(model, row) for row in rows}
+        self.extend: Extend = extend or partial(_extend, model)
+        self.begun_at, self.extended_at = time.monotonic(), claim.asked
+        self._key = key_getter(model)
+        self.held: set[Key] = set(map(self._key, claim.rows))
         self.lost = False
 
+    def prepare(self) -> None:
+        """Nothing goes back before `begin`: what is claimed together is made ready together, which may take long, and
+        would begin anew elsewhere."""
+        self.begun_at = math.inf
+
+    def begin(self) -> None:
+        self.begun_at = time.monotonic()
+
     def next(self) -> Row[Any] | None:
+        """None also where the claim is lost, or so nearly over that nothing must begin under it."""
+        over = time.monotonic() > self.extended_at + self.lease * STOP_AFTER
         with self._lock:
-            return self._rest.popleft() if self._rest and not self.lost else None
+            return self._rest.popleft() if self._rest and not self.lost and not over else None
 
     def hold_again(self, rows: Sequence[Row[Any]]) -> None:
         with self._lock:
-            self.held |= {key_of(self.model, row) for row in rows}
+            self.held.update(map(self._key, rows))
 
     def put_back(self, row: Row[Any]) -> None:
         with self._lock:
@@ -70,7 +93,7 @@ class Holding:
 
     def ended(self, rows: Sequence[Row[Any]]) -> None:
         with self._lock:
-            self.held -= {key_of(self.model, row) for row in rows}
+            self.held.difference_update(map(self._key, rows))
 
     def let_go(self, within: Callable[[], AbstractContextManager[Any]] = transaction) -> None:
         """Gives back what has not begun, in a transaction of its own; held on to where that fails."""
@@ -141,16 +164,17 @@ class Keeper:
         if now - holding.extended_at > holding.lease / 3 and (keys := holding.keys()):
             asked = time.monotonic()
             with self._own_engine().begin() as connection:
-                ours = extend(connection, holding.model, holding.pass_key, keys, timedelta(seconds=holding.lease))
-            holding.extended_at = asked
-            if self._holding is holding:
-                alarm.later("lease", asked + holding.lease * STOP_AFTER)
+                ours = holding.extend(connection, holding.pass_key, keys, timedelta(seconds=holding.lease))
             # What ended between the two lines is not ours any more either, and not lost.
             if lost := set(holding.keys()) - ours:
                 holding.lost = True
-                log.warning("lost the claim on %s", ", ".join(str(key) for key in sorted(lost)))
                 if self._holding is holding:
                     alarm.now("lost", lambda: ClaimIsLost("another worker has it now"))
+                log.warning("lost the claim on %s", ", ".join(str(key) for key in sorted(lost)))
+            # Only now: until it is known what was lost, nothing may begin that an old deadline would refuse.
+            holding.extended_at = asked
+            if self._holding is holding:
+                alarm.later("lease", asked + holding.lease * STOP_AFTER)
         if now - holding.begun_at > REST_SECONDS:
             holding.let_go(self._own_engine().begin)
 

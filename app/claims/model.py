@@ -38,11 +38,18 @@ class Lane(enum.StrEnum):
 class Claimable:
     """The columns of a claim. `state` is the domain's own, in the domain's own words."""
 
+    #: What a row is called where figures of all of them are shown together.
+    NOUN: ClassVar[str] = ""
     WAITING: ClassVar[str] = "waiting"
     RUNNING: ClassVar[str] = "running"
     PARKED: ClassVar[str] = "parked"
     #: Whether `rank` is part of the index of what waits: if not, the rank of a row is ignored.
     RANKED: ClassVar[bool] = True
+    #: Columns that the index of what waits carries along, to be filtered by.
+    INCLUDED: ClassVar[tuple[str, ...]] = ()
+
+    #: Of a key of several columns, the one that alone differs between the rows of a queue; None: there is none.
+    VARYING: ClassVar[str | None] = None
 
     queue: Mapped[str]
     state: Mapped[Any]
@@ -67,6 +74,41 @@ class Claimable:
         if lane is not Lane.MAIN:
             raise ValueError(f"{cls.__name__} has no lane {lane}")
         return when(cls.due_at, cls.not_before)
+
+    @classmethod
+    def waits_in(cls, lane: Lane) -> sa.ColumnElement[bool]:  # noqa: ARG003 - one lane
+        """Which rows wait in this lane; its index holds these and no others."""
+        return is_waiting(cls)
+
+    @classmethod
+    def order(cls) -> tuple[Any, ...]:
+        """Of rows that were ready at the same time."""
+        return key_columns(cls)
+
+    @classmethod
+    def held_until(cls, lease: Any) -> Any:
+        """The `recovery_time` of a new claim: not from the time of the transaction, which may have waited for the lock
+        of the queue."""
+        return sa.func.statement_timestamp() + lease
+
+    @classmethod
+    def returned(cls) -> list[sa.ColumnElement[Any]]:
+        """What a claim tells the worker of a row."""
+        return readable(table_of(cls).c)
+
+    @classmethod
+    def takeable(cls) -> sa.ColumnElement[bool]:
+        """Where a claim takes more than its rows: whether the rest can be had at once."""
+        raise NotImplementedError(f"{cls.__name__} has no guards")
+
+    @classmethod
+    def guarding(cls, chosen: sa.CTE) -> sa.CTE:
+        """Takes it for the chosen rows (parameters `p_pass_key`, `p_lease`); returns the keys of those it got."""
+        raise NotImplementedError(f"{cls.__name__} has no guards")
+
+    @classmethod
+    def abandon(cls, executor: Executor, passes: Sequence[PassKey]) -> None:
+        """What these claims have taken beside their rows is free from now on: their holders are known to be dead."""
 
     @classmethod
     def asked_again(cls) -> sa.ColumnElement[bool] | None:
@@ -98,7 +140,7 @@ def when(asked: Any, not_before: Any) -> sa.ColumnElement[datetime]:
 
 def claim_indexes(model: type[Claimable], *lanes: Lane) -> None:
     """Adds the indexes by which rows are claimed, counted as running, and found overdue."""
-    table, key = table_of(model), key_columns(model)
+    table = table_of(model)
     for lane in lanes:
         ranked = (model.rank,) if model.RANKED else ()
         sa.Index(
@@ -106,13 +148,16 @@ def claim_indexes(model: type[Claimable], *lanes: Lane) -> None:
             model.queue,
             *ranked,
             model.ready(lane),
-            *key,
-            postgresql_where=is_waiting(model),
+            *model.order(),
+            postgresql_where=model.waits_in(lane),
+            postgresql_include=model.INCLUDED,
         )
     sa.Index(
         f"{table.name}_running",
         model.queue,
         model.recovery_time,
+        # Of claims that end at the same moment, by thousands where workers died, it tells one from the others.
+        model.pass_key,
         postgresql_where=is_running(model),
     )
 
@@ -136,11 +181,11 @@ def key_columns(model: type[Claimable]) -> tuple[sa.Column[Any], ...]:
 
 
 def key_of(model: type[Claimable], row: Row[Any]) -> Key:
-    return _key_getter(model)(row)
+    return key_getter(model)(row)
 
 
 @built_once
-def _key_getter(model: type[Claimable]) -> Callable[[Row[Any]], Key]:
+def key_getter(model: type[Claimable]) -> Callable[[Row[Any]], Key]:
     names = [column.name for column in key_columns(model)]
     get = attrgetter(*names)
     return get if len(names) > 1 else lambda row: (get(row),)
@@ -181,14 +226,14 @@ def is_waiting(model: type[Claimable]) -> sa.ColumnElement[bool]:
 def distinct_prefix(model: type[Claimable], condition: sa.ColumnElement[bool], *more: Any) -> sa.CTE:
     """The distinct queues (and `more` leading columns) of the rows that a partial index covers, by one index probe
     each: a plain DISTINCT would read every entry."""
-    columns = (model.queue, *more)
-    first = sa.select(*columns).where(condition).order_by(*columns).limit(1)
+    columns, one = (model.queue, *more), sa.literal_column("1", sa.Integer)
+    first = sa.select(*columns).where(condition).order_by(*columns).limit(one)
     found = sa.select(first.subquery()).cte("found", recursive=True)
     following = (
         sa.select(*columns)
         .where(condition, sa.tuple_(*columns) > sa.tuple_(*(found.c[column.key] for column in columns)))
         .order_by(*columns)
-        .limit(1)
+        .limit(one)
         .lateral("following")
     )
     step = sa.select(*following.c).select_from(sa.join(found, following, sa.true()))

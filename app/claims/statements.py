@@ -6,6 +6,7 @@ literal: under a generic plan a parameter there gave a sequential scan.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,9 +19,7 @@ from app.claims.model import (
     built_once,
     distinct_prefix,
     is_running,
-    is_waiting,
     key_columns,
-    readable,
     table_of,
 )
 from app.limits import Queue
@@ -39,27 +38,45 @@ def live(model: type[Claimable]) -> sa.Select[int]:
 
 @built_once
 def ranks_in_use(model: type[Claimable]) -> sa.Select[int]:
-    found = distinct_prefix(model, is_waiting(model) & (model.queue == sa.bindparam("p_queue")), model.rank)
+    waiting = model.waits_in(Lane.MAIN) & (model.queue == sa.bindparam("p_queue"))
+    found = distinct_prefix(model, waiting, model.rank)
     return sa.select(found.c.rank)
 
 
-@built_once
-def prepared(model: type[Claimable], lane: Lane, want: int) -> Prepared:
-    statement = claiming(model, lane, want, under_limits=False)
-    return Prepared(f"claim_{table_of(model).name}_{lane}_{want}", statement)
+@dataclass(frozen=True)
+class Form:
+    """What makes one statement of a claim another than the next."""
+
+    lane: Lane = Lane.MAIN
+    size: int = 1
+    under_limits: bool = False
+    #: Takes the guards of what it claims, and leaves out what is guarded.
+    guarded: bool = False
+    #: Only within a range of shards.
+    sharded: bool = False
+
+    @property
+    def name(self) -> str:
+        marks = "_guarded" * self.guarded + "_sharded" * self.sharded
+        return f"{self.lane}_{self.size}{marks}"
 
 
 @built_once
-def claiming(model: type[Claimable], lane: Lane, size: int, under_limits: bool) -> sa.Select[Any]:  # noqa: FBT001
+def prepared(model: type[Claimable], form: Form) -> Prepared:
+    return Prepared(f"claim_{table_of(model).name}_{form.name}", claiming(model, form), by_index=True)
+
+
+@built_once
+def claiming(model: type[Claimable], form: Form) -> sa.Select[Any]:
     """Always a row: whether the queue is paused, has limits, holds a rank that the cursor does not know; and what was
     claimed, or nulls."""
-    want = sa.literal_column(str(size), sa.Integer)
+    want = sa.literal_column(str(form.size), sa.Integer)
     queue = sa.bindparam("p_queue", type_=sa.Text)
-    limited = sa.or_(Queue.max_parallel.is_not(None), Queue.rate.is_not(None))
+    limited = sa.or_(Queue.max_parallel.is_not(None), Queue.rate.is_not(None), Queue.rests_why.is_not(None))
     settings = sa.select(Queue.paused, limited.label("limited")).where(Queue.name == queue).cte("settings")
-    shut = settings.c.paused if under_limits else sa.or_(settings.c.paused, settings.c.limited)
+    shut = settings.c.paused if form.under_limits else sa.or_(settings.c.paused, settings.c.limited)
     unknown = _unknown(model, queue)
-    best = _best(model, lane, queue, want, unknown)
+    best = _best(model, form, queue, want, unknown)
     picked = (
         sa.select(*best.c)
         .where(~sa.exists().where(shut).select_from(settings))
@@ -69,19 +86,21 @@ def claiming(model: type[Claimable], lane: Lane, size: int, under_limits: bool) 
     )
     chosen = _together(model, picked)
     table = table_of(model)
+    # What has taken its guards says so by the key: joining it with what was chosen would compare each with each.
+    taken = model.guarding(chosen) if form.guarded else chosen
     claimed = (
         sa.update(table)
-        .where(*(column == chosen.c[column.name] for column in key_columns(model)))
+        .where(*_of(model, taken))
         .values(
             state=model.RUNNING,
             pass_key=sa.bindparam("p_pass_key", type_=sa.Uuid),
-            recovery_time=sa.func.now() + sa.bindparam("p_lease", type_=sa.Interval),
+            recovery_time=model.held_until(sa.bindparam("p_lease", type_=sa.Interval)),
             # A job that is tried for ever must not stop the whole queue by an overflow.
             attempts=sa.func.least(table.c.attempts, 32766) + 1,
-            claimed_at=sa.func.now(),
+            claimed_at=sa.func.statement_timestamp(),
             claimed_by=sa.bindparam("p_worker", type_=sa.Text),
         )
-        .returning(*readable(table.c), chosen.c.ready)
+        .returning(*model.returned(), model.ready(form.lane).label("ready"))
         .cte("claimed")
     )
     return (
@@ -94,6 +113,21 @@ def claiming(model: type[Claimable], lane: Lane, size: int, under_limits: bool) 
         .select_from(unknown.outerjoin(settings, sa.true()).outerjoin(claimed, sa.true()))
         .order_by(*_order(model, claimed))
     )
+
+
+def _of(model: type[Claimable], taken: sa.CTE) -> list[sa.ColumnElement[bool]]:
+    """The rows that were taken, as a list: a join of two that are thought to be one row each, as where the statistics
+    say that the queue is empty, may begin with the whole table."""
+    columns = key_columns(model)
+    varying = columns[0].name if len(columns) == 1 else model.VARYING
+    if varying is None:
+        return [column == taken.c[column.name] for column in columns]
+    listed = sa.func.array(sa.select(taken.c[varying]).scalar_subquery(), type_=ARRAY(table_of(model).c[varying].type))
+    same = [each for each in columns if each.name != varying]
+    return [
+        *(column == sa.select(taken.c[column.name]).limit(1).scalar_subquery() for column in same),
+        table_of(model).c[varying] == sa.any_(listed),
+    ]
 
 
 def _unknown(model: type[Claimable], queue: Any) -> sa.CTE:
@@ -110,7 +144,10 @@ def _unknown(model: type[Claimable], queue: Any) -> sa.CTE:
     )
     within = (
         sa.select(table.c.rank)
-        .where(table.c.queue == queue, is_waiting(model), table.c.rank > gaps.c.above, table.c.rank < gaps.c.below)
+        .where(
+            *(table.c.queue == queue, model.waits_in(Lane.MAIN)),
+            *(table.c.rank > gaps.c.above, table.c.rank < gaps.c.below),
+        )
         .order_by(table.c.rank)
         .limit(1)
         .lateral("within")
@@ -119,10 +156,14 @@ def _unknown(model: type[Claimable], queue: Any) -> sa.CTE:
     return first.cte("unknown").prefix_with("MATERIALIZED", dialect="postgresql")
 
 
-def _best(model: type[Claimable], lane: Lane, queue: Any, want: Any, unknown: sa.CTE) -> sa.Subquery:
-    """The first rows of each rank, rank by rank, up to the first unknown; lazily, so that no more are locked than are
-    taken."""
-    table, ready, key = table_of(model), model.ready(lane), key_columns(model)
+def _best(model: type[Claimable], form: Form, queue: Any, want: Any, unknown: sa.CTE) -> sa.Subquery:
+    """The first rows; of a ranked model those of each rank, rank by rank, up to the first unknown; lazily, so that no
+    more are locked than are taken."""
+    if not model.RANKED:
+        # Not as a single rank of a list: how long that is a plan for all parameters cannot know, so the server would
+        # make a plan of its own for each claim, which takes a third of it.
+        after = sa.bindparam("p_after", type_=TIMESTAMP(timezone=True))
+        return _first(model, form, queue, want, after).subquery("best")
     ranks = (
         sa.func.unnest(
             sa.bindparam("p_ranks", type_=ARRAY(sa.SmallInteger)),
@@ -131,25 +172,33 @@ def _best(model: type[Claimable], lane: Lane, queue: Any, want: Any, unknown: sa
         .table_valued(sa.column("rank", sa.SmallInteger), sa.column("after", TIMESTAMP(timezone=True)))
         .render_derived(name="ranks")
     )
-    begin = sa.func.coalesce(ranks.c.after, sa.literal_column("'-infinity'::timestamptz"))
-    of_rank = (
-        sa.select(*key, table.c.rank, table.c.alone, ready.label("ready"))
-        .where(table.c.queue == queue, is_waiting(model), ready >= begin, ready <= sa.func.now())
-        .order_by(ready, *key)
-        .limit(want)
-        .with_for_update(skip_locked=True)
-    )
-    if model.RANKED:
-        of_rank = of_rank.where(table.c.rank == ranks.c.rank)
+    of_rank = _first(model, form, queue, want, ranks.c.after).where(table_of(model).c.rank == ranks.c.rank)
     first = of_rank.lateral("of_rank")
     known = ranks.c.rank < sa.func.coalesce(sa.select(unknown.c.rank).scalar_subquery(), AFTER_ALL)
     return sa.select(*first.c).select_from(ranks.join(first, sa.true())).where(known).subquery("best")
 
 
+def _first(model: type[Claimable], form: Form, queue: Any, want: Any, after: Any) -> sa.Select[Any]:
+    table, ready, key = table_of(model), model.ready(form.lane), key_columns(model)
+    begin = sa.func.coalesce(after, sa.literal_column("'-infinity'::timestamptz"))
+    first = (
+        sa.select(*key, table.c.rank, table.c.alone, ready.label("ready"))
+        .where(table.c.queue == queue, model.waits_in(form.lane), ready >= begin, ready <= sa.func.now())
+        .order_by(ready, *model.order())
+        .limit(want)
+        .with_for_update(skip_locked=True)
+    )
+    if form.guarded:
+        first = first.where(model.takeable())
+    if form.sharded:
+        first = first.where(table.c.shard.between(sa.bindparam("p_shard"), sa.bindparam("p_last_shard")))
+    return first
+
+
 def _order(model: type[Claimable], rows: sa.CTE) -> list[sa.ColumnElement[Any]]:
     """Best first."""
     ranked = [rows.c.rank] if model.RANKED else []
-    return [*ranked, rows.c.ready, *(rows.c[column.name] for column in key_columns(model))]
+    return [*ranked, rows.c.ready, *(rows.c[column.name] for column in model.order())]
 
 
 def _together(model: type[Claimable], picked: sa.CTE) -> sa.CTE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,20 +12,27 @@ from sqlalchemy.engine import Connection, Row
 
 from app import faults, limits
 from app.claims.cursor import Cursor
-from app.claims.model import Executor, PassKey
-from app.claims.statements import SIZES, claiming, live, prepared, ranks_in_use
+from app.claims.model import Executor, Lane, PassKey
+from app.claims.statements import SIZES, Form, claiming, live, prepared, ranks_in_use
 from app.db import autocommit, transaction
 from app.ranks import Rank, most_rank
+from app.stopwatch import stopwatch
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What one claim got. `pace` says how many seconds after the claim each call may begin, where a rate rules."""
+    """What one claim got. `pace` says how many seconds after `granted` each call may begin, where a rate rules."""
 
     pass_key: PassKey
+    #: On the monotonic clock, before the database was asked: the lease lasts no longer than counted from here.
+    asked: float
     rows: tuple[Row[Any], ...] = ()
     pace: tuple[float, ...] = ()
     paused: bool = False
+    #: On the monotonic clock: when the limits of the queue were looked at.
+    granted: float = 0.0
+    #: The queue has rested, and this is to show whether it can go on.
+    trial: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,10 @@ def take(cursor: Cursor, want: int, *, worker: str, lease: timedelta) -> Claim:
         if not taken.claim.rows:
             taken = _take(cursor, size, worker, lease)
     cursor.advance(taken.claim.rows, size)
+    if taken.claim.rows:
+        name = cursor.queue if cursor.lane is Lane.MAIN else f"{cursor.queue}.{cursor.lane}"
+        waits = ((row.claimed_at - row.ready).total_seconds() for row in taken.claim.rows)
+        stopwatch.waited(cursor.model.NOUN, name, waits)
     return taken.claim
 
 
@@ -60,9 +72,11 @@ def _take(cursor: Cursor, want: int, worker: str, lease: timedelta) -> _Taken:
 
 
 def _take_under_limits(cursor: Cursor, want: int, worker: str, lease: timedelta) -> _Taken:
+    asked = time.monotonic()
     with transaction() as session:
         allowed = limits.lock(session, cursor.queue)
-        cursor.limited = allowed.max_parallel is not None or allowed.rate is not None
+        granted_at = time.monotonic()
+        cursor.limited = allowed.limited
         running = 0
         if allowed.max_parallel is not None:
             running = session.execute(live(cursor.model), {"p_queue": cursor.queue}).scalar_one()
@@ -71,7 +85,7 @@ def _take_under_limits(cursor: Cursor, want: int, worker: str, lease: timedelta)
             if allowed.idle < 0:
                 # The clock was set back: from now on the bucket fills by the new one.
                 limits.spend(session, cursor.queue, granted, 0)
-            return _Taken(Claim(new_pass(), paused=allowed.paused), limited=cursor.limited, unknown_rank=False)
+            return _Taken(Claim(new_pass(), asked, paused=allowed.paused), limited=cursor.limited, unknown_rank=False)
         most = most_rank(allowed.max_parallel, running, allowed.kept)
         taken = _claim(session, cursor, granted.count, worker, lease, under_limits=True, most=most)
         rows = taken.claim.rows
@@ -79,7 +93,8 @@ def _take_under_limits(cursor: Cursor, want: int, worker: str, lease: timedelta)
         faults.reach("claim.before_commit")
     faults.reach("claim.committed")
     pace = granted.pace[: len(rows)] if granted.paced else ()
-    return _Taken(Claim(taken.claim.pass_key, rows, pace), taken.limited, taken.unknown_rank)
+    claim = Claim(taken.claim.pass_key, asked, rows, pace, granted=granted_at, trial=allowed.trial)
+    return _Taken(claim, taken.limited, taken.unknown_rank)
 
 
 def new_pass() -> PassKey:
@@ -98,24 +113,28 @@ def _claim(
     most: Rank | None = None,
 ) -> _Taken:
     size = max(each for each in SIZES if each <= want)
-    pass_key = new_pass()
-    ranks = sorted(rank for rank in cursor.positions if most is None or rank <= most)
+    pass_key, asked = new_pass(), time.monotonic()
     # Not the names of columns: SQLAlchemy would take them for values of the update.
     parameters: dict[str, Any] = {
         "p_queue": cursor.queue,
-        "p_ranks": ranks,
-        "p_after": [cursor.positions[rank] for rank in ranks],
         "p_pass_key": pass_key,
         "p_lease": lease,
         "p_worker": worker,
     }
     if cursor.model.RANKED:
+        ranks = sorted(rank for rank in cursor.positions if most is None or rank <= most)
+        parameters |= {"p_ranks": ranks, "p_after": [cursor.positions[rank] for rank in ranks]}
         parameters["p_above"], parameters["p_below"] = cursor.gaps()
-    if isinstance(executor, Connection) and not under_limits:
-        rows = prepared(cursor.model, cursor.lane, size).execute(executor, parameters).all()
     else:
-        rows = executor.execute(claiming(cursor.model, cursor.lane, size, under_limits), parameters).all()
+        parameters["p_after"] = cursor.positions[0]
+    if cursor.shards is not None:
+        parameters["p_shard"], parameters["p_last_shard"] = cursor.shards
+    form = Form(cursor.lane, size, under_limits, cursor.guarded, cursor.shards is not None)
+    if isinstance(executor, Connection) and not under_limits:
+        rows = prepared(cursor.model, form).execute(executor, parameters).all()
+    else:
+        rows = executor.execute(claiming(cursor.model, form), parameters).all()
     first = rows[0]
-    claimed = tuple(row for row in rows if row.pass_key is not None)
-    claim = Claim(pass_key, claimed, paused=bool(first.queue_paused))
+    claimed = tuple(row for row in rows if row.ready is not None)
+    claim = Claim(pass_key, asked, claimed, paused=bool(first.queue_paused), granted=asked)
     return _Taken(claim, bool(first.queue_limited), first.unknown_rank is not None)

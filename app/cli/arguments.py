@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from app.clock import Rate, duration
+from app.clock import Rate, duration, moment
 
 NONE = "none"
 
@@ -21,22 +21,10 @@ class Moment(click.ParamType[datetime | timedelta]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime | timedelta:
         if isinstance(value, datetime | timedelta):
             return value
-        text = str(value).strip()
         try:
-            return duration(text.removeprefix("in ").removesuffix(" ago"))
-        except ValueError:
-            pass
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            self.fail(
-                f"{text!r} is neither a time such as 2026-07-01T12:00:00Z nor a span such as 2h or 30min", param, ctx
-            )
-        if moment.tzinfo is None:
-            self.fail(
-                f"{text!r} has no time zone: write {moment.isoformat()}Z for UTC, or +03:00 at its end", param, ctx
-            )
-        return moment
+            return moment(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Past(Moment):
@@ -48,6 +36,18 @@ class Past(Moment):
             return found if isinstance(found, datetime) else datetime.now(UTC) - found
         except OverflowError:
             self.fail(f"{value!r} is too long ago", param, ctx)
+
+
+class Span(click.ParamType[timedelta]):
+    """A duration such as `30s`."""
+
+    name = "SPAN"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        try:
+            return duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class RateText(click.ParamType[str]):

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from app.cli.arguments import Moment
 from app.cli.interrupts import Interrupts
 from app.cli.output import agree, document, json_option, table, when, yes_option
+from app.clock import instant
 from app.db import transaction
 from app.errors import NotFound, Unavailable
 from triggers import ctl as control
@@ -36,21 +36,10 @@ class Assignment(click.ParamType[tuple[str, datetime]]):
         name, text = name.strip(), text.strip()
         if not (sign and name and text):
             self.fail(f"{value!r} is no parameter with its value: write PARAM=TIME, as in {_EXAMPLE}", param, ctx)
-        return name, self._moment(text, param, ctx)
-
-    def _moment(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        now = datetime.now(UTC)
-        if text == "now":
-            return now
-        found = Moment().convert(text, param, ctx)
-        if isinstance(found, datetime):
-            return found
-        if not text.endswith(" ago") and not text.startswith("in "):
-            self.fail(f"{text!r} has no direction: write '{text} ago' or 'in {text}', or a time", param, ctx)
         try:
-            return now - found if text.endswith(" ago") else now + found
-        except OverflowError:
-            self.fail(f"{text!r} is further away than time goes", param, ctx)
+            return name, instant(text, datetime.now(UTC))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 assignments = click.argument("assignments", metavar="PARAM=TIME…", type=Assignment(), nargs=-1, required=True)

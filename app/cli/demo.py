@@ -1,12 +1,14 @@
-"""What `tidemill up --demo` adds: the example shop and warehouse, two lines of figures, and a worker that is killed
-while it works."""
+"""What `tidemill up --demo` adds: the example shop, warehouse, classifieds site and fulfilment of orders, lines of
+figures, and a worker that is killed while it works."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -14,21 +16,27 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from app.cli import figures
+from app import figures
 from app.cli.output import span
 from app.cli.screen import Screen
 from app.cli.services import worker_names
 from app.cli.supervise import Spec, Stage, Supervisor
 from app.db import transaction
+from app.embedded.server import free_port
 from app.errors import DatabaseError
+from app.figures import QueueFigures
 from app.jobs.model import Job, JobLog, JobState, Outcome
 from app.settings import settings
+from processes import DecisionState, ProcessState
+from processes import model as process_model
+from stages import definition as stages
+from stages import model as stage_model
 from triggers.model import LIVE, ReactiveTask, RunState, TaskRun
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: Recovery and triggers that can be watched: in production a lease is a minute.
 DEFAULTS = {
-    "TIDEMILL_MODULES": "shop.tasks,warehouse.tasks",
+    "TIDEMILL_MODULES": "shop.tasks,warehouse.tasks,classifieds.stages,orders.fulfil",
     "TIDEMILL_LEASE": "5s",
     "TIDEMILL_SWEEP_INTERVAL": "2s",
     "TIDEMILL_POLL_INTERVAL": "1s",
@@ -39,13 +47,20 @@ PRODUCER = "world"
 
 def prepare() -> list[Path]:
     """Before the settings are read; returns where the example's modules are."""
-    if not all((EXAMPLES / name).is_dir() for name in ("shop", "warehouse")):
+    if not all((EXAMPLES / name).is_dir() for name in ("shop", "warehouse", "classifieds", "orders")):
         raise click.ClickException("the examples are not installed: run 'make demo' in a checkout of Tidemill")
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
+    # Where the classifieds site finds the service that fetches its photos; `world` serves it.
+    os.environ.setdefault("CLASSIFIEDS_OUTSIDE", f"127.0.0.1:{free_port()}")
     settings.cache_clear()
     sys.path.insert(0, str(EXAMPLES))
     return [EXAMPLES]
+
+
+def create_tables() -> None:
+    """Of the classifieds site: a service that starts looks whether the table of its stages is watched."""
+    import_module("classifieds.models").create_tables()
 
 
 def producer() -> Spec:
@@ -86,12 +101,21 @@ class Demo:
             queues = figures.queues(session)
             recent = figures.executions(session)
             runs = _runs(session)
-        waiting = sum(each.ready + each.later for each in queues)
-        running, parked = sum(each.running for each in queues), sum(each.parked for each in queues)
+            known = sa.select(sa.func.count()).select_from(stage_model.Stage)
+            declared = session.scalar(known.where(stage_model.Stage.removed_at.is_(None)))
+            under_way = _processes(session)
+        visits = [each for each in queues if each.name.startswith(f"{stages.PREFIX}.")]
+        steps = [each for each in queues if each.name.startswith(f"{process_model.PREFIX}.")]
+        ready, later, running, parked = _sums([each for each in queues if each not in visits and each not in steps])
         self._screen.say(
-            f"jobs: {recent.done} done in the last {recent.minutes:g} min, {waiting} waiting, {running} running, "
+            f"jobs: {recent.done} done in the last {recent.minutes:g} min, {ready + later} waiting, {running} running, "
             f"{parked} parked; {recent.retried} tries were repeated, {recent.lost} were lost and recovered"
         )
+        ready, later, running, parked = _sums(visits)
+        self._screen.say(
+            f"stages: {declared}; visits: {ready} due, {running} running, {later} at a later time, {parked} parked"
+        )
+        self._screen.say(under_way)
         self._screen.say(
             f"reactive tasks: {runs.tasks}; {runs.done} runs done, {runs.waiting} waiting, {runs.running} running, "
             f"{runs.backing_off} to be tried again, {runs.quarantined} tasks in quarantine"
@@ -122,6 +146,15 @@ class Demo:
             self._victim, self._strike_at = None, float("inf")
 
 
+def _sums(queues: Sequence[QueueFigures]) -> tuple[int, int, int, int]:
+    return (
+        sum(each.ready for each in queues),
+        sum(each.later for each in queues),
+        sum(each.running for each in queues),
+        sum(each.parked for each in queues),
+    )
+
+
 @dataclass(frozen=True)
 class Runs:
     """`done`: of the last minutes. `backing_off`: of those that wait, the ones that have failed."""
@@ -150,6 +183,23 @@ def _runs(session: Session) -> Runs:
     failed = live.get((RunState.WAITING, True), 0)
     running = live.get((RunState.RUNNING, False), 0) + live.get((RunState.RUNNING, True), 0)
     return Runs(*found, count, live.get((RunState.WAITING, False), 0) + failed, running, failed, last)
+
+
+def _processes(session: Session) -> str:
+    """A long demo has many that have ended: of these, only those of the last minutes are counted."""
+    process, decision = process_model.Process, process_model.Decision
+    live = sa.select(process.state, sa.func.count()).where(process.ended_at.is_(None)).group_by(process.state)
+    under_way = dict(session.execute(live).all())
+    ended = process.ended_at > sa.func.now() - figures.RECENT
+    finished = session.scalar(sa.select(sa.func.count()).where(ended, process.state == ProcessState.FINISHED))
+    open_ = sa.select(decision.state, sa.func.count()).where(decision.state != DecisionState.FINISH)
+    tasks = dict(session.execute(open_.group_by(decision.state)).all())
+    return (
+        f"processes: {finished} finished in the last {figures.RECENT.seconds // 60} min, "
+        f"{under_way.get(ProcessState.ACTIVE, 0) + under_way.get(ProcessState.REGISTERED, 0)} under way, "
+        f"{under_way.get(ProcessState.BROKEN, 0)} broken; tasks: {tasks.get(DecisionState.WORK, 0)} in work, "
+        f"{tasks.get(DecisionState.QUEUED, 0)} queued or to be done later"
+    )
 
 
 def _longest_running(session: Session, worker: str) -> Job | None:

@@ -14,15 +14,17 @@ from app.errors import DatabaseError, NotFound
 _RUNTIME = (
     "grant usage on schema {schema} to {role}",
     "grant select, insert, update, delete on all tables in schema {schema} to {role}",
-    # Which revision this is may be read, not written.
-    "revoke insert, update, delete on {schema}.alembic_version from {role}",
-    "grant usage on all sequences in schema {schema} to {role}",
+    # Which revision this is, and how many shards there are, may be read, not written.
+    "revoke insert, update, delete on {schema}.alembic_version, {schema}.sharding from {role}",
+    # The last value too: an invariant compares it with the ids that there are.
+    "grant usage, select on all sequences in schema {schema} to {role}",
     "grant execute on all functions in schema {schema} to {role}",
 )
 _PRODUCER = (
     "grant usage on schema {schema} to {role}",
     "grant execute on function {schema}.enqueue to {role}",
     "grant execute on function {schema}.advance, {schema}.advance_many to {role}",
+    "grant execute on function {schema}.offer to {role}",
 )
 
 

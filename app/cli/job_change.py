@@ -12,7 +12,7 @@ from app.cli.job_log import rerun
 from app.cli.output import agree, table, when, yes_option
 from app.db import transaction
 from app.errors import BadRequest
-from app.jobs import manage
+from app.jobs import operate
 from app.jobs.model import Job
 
 SAMPLE = 5
@@ -20,7 +20,7 @@ _ID = click.IntRange(1, 2**63 - 1)
 _PRIORITY = click.IntRange(-32767, 32767)
 
 
-def _each(job_ids: Sequence[int], change: Callable[[int], None], done: str) -> None:
+def _each(job_ids: Sequence[int], change: Callable[[int], object], done: str) -> None:
     """One by one: what cannot be changed does not hold up the others."""
     refused = 0
     for job_id in dict.fromkeys(job_ids):
@@ -46,7 +46,7 @@ def retry(*, job_ids: tuple[int, ...]) -> None:
     Example:
       tidemill job retry 42 43
     """
-    _each(job_ids, manage.retry, "is tried again")
+    _each(job_ids, operate.retry, "is tried again")
 
 
 @click.command()
@@ -66,7 +66,7 @@ def cancel(*, job_ids: tuple[int, ...], yes: bool) -> None:
             found = session.query(Job).where(Job.id.in_(job_ids)).order_by(Job.id).limit(SAMPLE).all()
         table(("id", "state", "queue", "task"), [(j.id, j.state, j.queue, j.task) for j in found], empty="")
         agree(f"Cancel {len(set(job_ids))} jobs?", yes=yes)
-    _each(job_ids, manage.cancel, "is cancelled")
+    _each(job_ids, operate.cancel, "is cancelled")
 
 
 @click.command()
@@ -80,7 +80,7 @@ def snooze(*, job_id: int, until: datetime | timedelta) -> None:
       tidemill job snooze 42 --until 2h
       tidemill job snooze 42 --until 2026-07-01T12:00:00+03:00
     """
-    manage.snooze(job_id, until)
+    operate.snooze(job_id, until)
     with transaction() as session:
         found = session.get(Job, job_id)
     due = None if found is None else found.due_at
@@ -100,7 +100,7 @@ def priority(*, job_id: int, number: int) -> None:
     Example:
       tidemill job priority 42 10
     """
-    manage.prioritize(job_id, number)
+    operate.prioritize(job_id, number)
     click.echo(f"job {job_id} has priority {number}")
 
 

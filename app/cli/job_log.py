@@ -14,9 +14,9 @@ from app.cli.job_filters import FILTERS, LOG_ONLY, filters_of, limit_option
 from app.cli.output import agree, document, json_option, table, yes_option
 from app.db import transaction
 from app.errors import NotFound
-from app.jobs import manage
+from app.jobs import operate
 from app.jobs.model import JOB_LOG, JobLog
-from app.jobs.search import MOST, Filters, log_query, search_log
+from app.jobs.search import MOST, Filters, last_of_each, search_log
 
 SAMPLE = 5
 
@@ -87,7 +87,7 @@ def rerun(*, log_ids: tuple[int, ...], limit: int, yes: bool, **given: Any) -> N
     if bool(log_ids) == (filters != Filters()):
         raise click.UsageError("Say which: filters as of 'job log', or --log-id; not both.")
     with transaction() as session:
-        chosen = _named(session, log_ids) if log_ids else _matching(session, filters)
+        chosen = _named(session, log_ids) if log_ids else last_of_each(session, filters)
         sample = session.scalars(
             sa.select(JobLog).where(JobLog.id.in_(chosen[:SAMPLE])).order_by(JobLog.id.desc())
         ).all()
@@ -102,7 +102,7 @@ def rerun(*, log_ids: tuple[int, ...], limit: int, yes: bool, **given: Any) -> N
         if len(chosen) > limit:
             click.echo(f"Only the latest {limit} are taken; --limit takes more.")
         agree(f"Put {len(taken)} jobs in again?", yes=yes)
-    new = manage.rerun(taken)
+    new = operate.rerun(taken)
     click.echo(f"{_jobs(len(new))} put in again: {_ids(new)}")
 
 
@@ -111,13 +111,6 @@ def _named(session: Session, log_ids: Sequence[int]) -> list[int]:
     if missing := [each for each in log_ids if each not in found]:
         raise NotFound(f"the log has no execution {', '.join(map(str, missing))}")
     return sorted(found, reverse=True)
-
-
-def _matching(session: Session, filters: Filters) -> list[int]:
-    """The last matching execution of each job, the latest first."""
-    matching = log_query(filters).subquery()
-    last = sa.func.max(matching.c.id)
-    return list(session.scalars(sa.select(last).group_by(matching.c.job_id).order_by(last.desc()).limit(MOST)))
 
 
 def _jobs(count: int) -> str:

@@ -6,6 +6,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from click import ClickException
+
 from app.errors import SettingsError
 from app.jobs import schedules
 from app.settings import settings
@@ -18,6 +20,8 @@ def application() -> Any:
 
     try:
         app.loader.import_default_modules()
+    except ClickException as error:
+        raise SettingsError(error.message) from None
     except (Exception, SystemExit) as error:
         names = ",".join(settings().modules)
         raise SettingsError(

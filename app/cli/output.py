@@ -11,7 +11,10 @@ from typing import Any
 
 import click
 
-_STEPS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+# Here too, where all that is shown comes from.
+from app.words import resting as resting
+from app.words import span as span
+from app.words import when as when
 
 json_option: Callable[[Any], Any] = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 
@@ -62,35 +65,6 @@ def _cell(value: object) -> str:
             return span(value)
         case _:
             return " ".join(str(value).split())
-
-
-def when(moment: datetime, now: datetime | None = None) -> str:
-    """In UTC, with how long ago that was.
-
-    >>> when(datetime(2026, 7, 1, 12, tzinfo=UTC), datetime(2026, 7, 1, 12, 1, 30, tzinfo=UTC))
-    '2026-07-01 12:00:00 (1min 30s ago)'
-    """
-    distance = (now or datetime.now(UTC)) - moment
-    words = f"in {span(-distance)}" if distance < timedelta(0) else f"{span(distance)} ago"
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} ({words})"
-
-
-def span(value: timedelta) -> str:
-    """The two largest units.
-
-    >>> span(timedelta(hours=26, seconds=3)), span(timedelta(seconds=0.25))
-    ('1d 2h', '0.2s')
-    """
-    seconds = value.total_seconds()
-    if abs(seconds) < 10:
-        return f"{seconds:.1f}s".replace(".0s", "s")
-    parts, left = [], int(seconds)
-    for unit, size in _STEPS:
-        count, rest = divmod(left, size)
-        if count:
-            parts.append(f"{count}{unit}")
-            left = rest
-    return " ".join(parts[:2])
 
 
 def heading(text: str) -> None:

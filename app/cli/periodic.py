@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from app.cli.output import agree, document, json_option, span, table, yes_option
 from app.db import transaction
-from app.jobs import schedules
+from app.jobs import operate
 from app.jobs.model import PeriodicJob
 
 
@@ -64,7 +64,7 @@ def _when(row: PeriodicJob) -> str:
 @click.argument("name")
 def pause(*, name: str) -> None:
     """Stops a periodic job from firing until it is resumed."""
-    schedules.set_paused(name, paused=True)
+    operate.pause_periodic(name)
     click.echo(f"{name} is paused")
 
 
@@ -72,7 +72,7 @@ def pause(*, name: str) -> None:
 @click.argument("name")
 def resume(*, name: str) -> None:
     """Lets a paused periodic job fire again."""
-    schedules.set_paused(name, paused=False)
+    operate.resume_periodic(name)
     click.echo(f"{name} fires again")
 
 
@@ -84,5 +84,5 @@ def remove(*, name: str, yes: bool) -> None:
 
     A service whose modules still declare it brings it back when it starts."""
     agree(f"Remove the periodic job {name}?", yes=yes)
-    schedules.remove(name)
+    operate.remove_periodic(name)
     click.echo(f"{name} is removed")

@@ -6,18 +6,11 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-import sqlalchemy as sa
-from sqlalchemy.orm import Session
 
-from app import limits, workers
-from app.cli import figures
+from app import figures, queues
 from app.cli.arguments import NONE, OrNone, RateText
-from app.cli.output import document, json_option, table
+from app.cli.output import document, json_option, resting, table
 from app.db import transaction
-from app.jobs.model import Job, KnownTask
-from app.limits import Queue
-from triggers.definition import queue_of
-from triggers.model import ReactivePool
 
 
 @click.group()
@@ -41,16 +34,22 @@ def list_(*, as_json: bool) -> None:
         return
     table(
         ("queue", "paused", "rate", "burst", "parallel", "ready", "running", "slots"),
-        [(q.name, q.paused, q.rate, q.burst, q.max_parallel, q.ready, q.running, q.slots) for q in found],
+        [
+            (q.name, q.paused or q.rests_why is not None, q.rate, q.burst, q.max_parallel, q.ready, q.running, q.slots)
+            for q in found
+        ],
         empty="there are no queues yet",
     )
+    for each in found:
+        if (rests := resting(each.rests_why, each.rests_until)) is not None:
+            click.secho(f"! {each.name}: {rests}", fg="yellow")
 
 
 @queue.command()
 @click.argument("name")
 def pause(*, name: str) -> None:
     """Lets nothing more of a queue be started; what runs may end."""
-    _configure(name, paused=True)
+    _tell_unknown(name, known=queues.pause(name))
     click.echo(f"{name} is paused: tidemill queue resume {name}")
 
 
@@ -58,7 +57,7 @@ def pause(*, name: str) -> None:
 @click.argument("name")
 def resume(*, name: str) -> None:
     """Lets a paused queue start work again."""
-    _configure(name, paused=False)
+    _tell_unknown(name, known=queues.resume(name))
     click.echo(f"{name} is open")
 
 
@@ -84,7 +83,7 @@ def limit(*, name: str, rate: str | None, parallel: int | str | None, burst: flo
         changes["burst"] = burst
     if not changes:
         raise click.UsageError("Say what to limit: --rate, --parallel or --burst.")
-    _configure(name, **changes)
+    _tell_unknown(name, known=queues.limit(name, **changes))
     changes = {word: f"{value:g}" if isinstance(value, float) else value for word, value in changes.items()}
     words = ", ".join(
         f"{word.removeprefix('max_')} {NONE if value is None else value}" for word, value in changes.items()
@@ -92,19 +91,6 @@ def limit(*, name: str, rate: str | None, parallel: int | str | None, burst: flo
     click.echo(f"{name}: {words}")
 
 
-def _configure(name: str, **changes: Any) -> None:
-    with transaction() as session:
-        unknown = not _is_known(session, name)
-        limits.configure(session, name, **changes)
-    if unknown:
+def _tell_unknown(name: str, *, known: bool) -> None:
+    if not known:
         click.echo(f"Note: no task, job or worker has a queue {name!r} yet.", err=True)
-
-
-def _is_known(session: Session, name: str) -> bool:
-    known = (
-        sa.select(Queue.name).where(Queue.name == name),
-        sa.select(KnownTask.queue).where(KnownTask.queue == name),
-        sa.select(Job.queue).where(Job.queue == name).limit(1),
-        sa.select(ReactivePool.name).where(queue_of("") + ReactivePool.name == name),
-    )
-    return any(session.execute(query.limit(1)).first() for query in known) or name in workers.slots(session)

@@ -133,21 +133,7 @@ def _show(found: Preview) -> None:
         for s in found.seen
     ]
     table(("parameter", "last seen", "would be"), rows, empty="nothing was seen; the run that works is not remembered")
-    click.echo(_outlook(found.then))
-
-
-def _outlook(then: Why) -> str:
-    match then.state:
-        case "ready":
-            return "The task would start at once."
-        case "idle":
-            return "The task would not start: its trigger does not hold."
-        case "running":
-            return "A run works just now: at its end it is not remembered, and the task is evaluated anew."
-        case "waiting":
-            return "A run waits already: it would be given what is new then."
-        case _:
-            return f"The task would not start: it is {then.state}."
+    click.echo(found.outlook)
 
 
 def _tell(name: str, seen: list[Seen]) -> None:

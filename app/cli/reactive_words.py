@@ -9,19 +9,8 @@ from typing import Any
 import click
 
 from app.cli.output import span, when
-from triggers.why import Why
+from triggers.why import STATES, Why
 
-STATES = {
-    "removed": "removed: no module declares it any more",
-    "paused": "paused by an operator",
-    "quarantined": "quarantined",
-    "running": "running",
-    "waiting": "fired: its run waits",
-    "resting": "resting until its min_interval is over",
-    "ready": "fired: the next evaluation starts it",
-    "idle": "idle: its trigger does not hold",
-    "fired": "fired",
-}
 COLOURS = {"quarantined": "red", "paused": "yellow", "removed": "yellow", "running": "cyan", "ready": "green"}
 FIRST_COLUMN = 9
 

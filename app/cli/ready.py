@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.cli import figures
+from app import figures
 from app.cli.supervise import Stage, Supervisor
 from app.db import transaction
 from app.embedded.home import HOST
@@ -21,9 +22,20 @@ from app.workers import Worker
 LIMIT_SECONDS = 90.0
 
 
+@dataclass(frozen=True)
+class Ports:
+    flower: int
+    console: int
+
+    @property
+    def url(self) -> str:
+        """Of the console."""
+        return f"http://{HOST}:{self.console}"
+
+
 class Readiness:
-    def __init__(self, supervisor: Supervisor, flower_port: int) -> None:
-        self._supervisor, self._port = supervisor, flower_port
+    def __init__(self, supervisor: Supervisor, ports: Ports) -> None:
+        self._supervisor, self._ports = supervisor, ports
         self._until = time.monotonic() + LIMIT_SECONDS
         self.told = False
         #: What has not shown itself in time.
@@ -47,17 +59,19 @@ class Readiness:
         except (DatabaseError, SQLAlchemyError):
             reported = set()
         missing = [name for pid, name in workers.items() if pid not in reported]
-        return missing or ([] if self._flower_listens() else ["flower"])
+        ports = {"flower": self._ports.flower, "console": self._ports.console}
+        return missing or [name for name, port in ports.items() if not self._listens(port)]
 
-    def _flower_listens(self) -> bool:
+    @staticmethod
+    def _listens(port: int) -> bool:
         try:
-            socket.create_connection((HOST, self._port), timeout=0.2).close()
+            socket.create_connection((HOST, port), timeout=0.2).close()
         except OSError:
             return False
         return True
 
 
-def summary(late: Sequence[str], flower_port: int) -> str:
+def summary(late: Sequence[str], ports: Ports) -> str:
     from app.passes import CONTROL  # reads the settings
 
     home = settings().home.absolute()
@@ -66,7 +80,8 @@ def summary(late: Sequence[str], flower_port: int) -> str:
     lines = [
         ("database", _shown(settings().resolved_database_url(), given=settings().database_url is not None)),
         ("broker", _shown(settings().resolved_broker_url(), given=settings().broker_url is not None)),
-        ("Flower", f"http://{HOST}:{flower_port}"),
+        ("console", ports.url),
+        ("Flower", f"http://{HOST}:{ports.flower}"),
         ("queues", ", ".join(queues)),
         (
             "other terminals",
@@ -75,7 +90,7 @@ def summary(late: Sequence[str], flower_port: int) -> str:
         ("to stop", "Ctrl-C"),
     ]
     if settings().database_url and settings().broker_url:
-        lines[4] = ("other terminals", "with the same TIDEMILL_DATABASE_URL and TIDEMILL_BROKER_URL")
+        lines[5] = ("other terminals", "with the same TIDEMILL_DATABASE_URL and TIDEMILL_BROKER_URL")
     title = f"Tidemill runs, but {', '.join(late)} has not reported yet" if late else "Tidemill is ready"
     return "\n".join([title, *(f"  {name:16} {text}" for name, text in lines)])
 

@@ -12,14 +12,24 @@ from typing import NoReturn
 import click
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from app import logs
+from app.cli.actor import actor
+from app.cli.console import console
 from app.cli.ctl import ctl
 from app.cli.doctor import doctor
+from app.cli.events import events
 from app.cli.job import job
 from app.cli.migrate import migrate
+from app.cli.probe import probe
+from app.cli.process import process
 from app.cli.queue import queue
 from app.cli.reactive import reactive
+from app.cli.recover import recover
+from app.cli.rpc import rpc
 from app.cli.simulate import simulate
+from app.cli.stage import stage
 from app.cli.status import status
+from app.cli.token import token
 from app.cli.up import up
 from app.errors import SettingsError, TidemillError
 from app.settings import settings
@@ -40,7 +50,9 @@ def tidemill(ctx: click.Context) -> None:
         ctx.color = False
 
 
-for command in (up, migrate, status, doctor, job, queue, ctl, reactive, simulate):
+GENERAL = (up, migrate, status, doctor, probe)
+OF_WORK = (job, queue, ctl, reactive, simulate, stage, process, actor, events, recover)
+for command in (*GENERAL, *OF_WORK, token, rpc, console):
     tidemill.add_command(command)
 
 
@@ -84,6 +96,7 @@ def _hinted(error: click.ClickException) -> str:
 
 def _debug() -> bool:
     try:
+        logs.set_up_others(logging.getLogger(), "tidemill")
         return settings().log_level == "DEBUG"
     except SettingsError:
         return False  # whoever needs the settings will say so

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.cli.supervise import Spec, Stage
-from app.settings import settings
+from app.settings import file_names, settings
 
 _ROOT_WARNING = "ignore:You're running the worker with superuser privileges"
 
@@ -27,7 +27,7 @@ def node(name: str) -> str:
     return f"{name}@%h" if ours_alone else f"{name}.{os.getpid()}@%h"
 
 
-def specs(workers: int, queues: Sequence[str], flower_port: int, level: str = "INFO") -> list[Spec]:
+def specs(workers: int, queues: Sequence[str], flower_port: int, console_port: int, level: str = "INFO") -> list[Spec]:
     from app.passes import CONTROL  # reads the settings
 
     found = [_worker(name, queues, cores(), level) for name in worker_names(workers)]
@@ -39,6 +39,8 @@ def specs(workers: int, queues: Sequence[str], flower_port: int, level: str = "I
         ("flower", "--address=127.0.0.1", f"--port={flower_port}", "--logging=error"),
     ):
         found.append(Spec(name, _celery(name, *more), Stage.SERVICE))
+    console = [sys.executable, "-m", "app.cli", "console", "--host", "127.0.0.1", "--port", str(console_port)]
+    found.append(Spec("console", console, Stage.SERVICE))
     return found
 
 
@@ -65,4 +67,5 @@ def environment(*, paths: Sequence[Path] = ()) -> dict[str, str]:
     if os.geteuid() == 0:
         warnings = filter(None, (os.environ.get("PYTHONWARNINGS"), _ROOT_WARNING))
         ours |= {"C_FORCE_ROOT": "1", "PYTHONWARNINGS": ",".join(warnings)}
-    return {**os.environ, **ours}
+    # Of a URL that came from a file, the children would have two.
+    return {**{name: value for name, value in os.environ.items() if name not in file_names()}, **ours}

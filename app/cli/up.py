@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -9,11 +10,11 @@ import click
 
 from app import db, embedded
 from app.cli import demo as demos
-from app.cli import modules, services
+from app.cli import first_token, modules, services
 from app.cli.demo import Demo
 from app.cli.interrupts import Interrupts
 from app.cli.migrate import upgrade
-from app.cli.ready import Readiness, summary
+from app.cli.ready import Ports, Readiness, summary
 from app.cli.screen import Screen
 from app.cli.supervise import Spec, Stage, Supervisor
 from app.embedded import OwnServers
@@ -32,12 +33,15 @@ PRODUCER_SECONDS, SERVICE_SECONDS = 5.0, 10.0
 @click.option("--demo", is_flag=True, help="Run the examples, with visible work.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="How many workers.")
 @click.option("--flower-port", type=click.IntRange(1, 65535), help="Where Flower listens; 5555 where that is free.")
-def up(*, demo: bool, workers: int, flower_port: int | None) -> None:
+@click.option(
+    "--console-port", type=click.IntRange(1, 65535), help="Where the console listens; 8765 where that is free."
+)
+def up(*, demo: bool, workers: int, flower_port: int | None, console_port: int | None) -> None:
     """Runs everything on this machine until Ctrl-C.
 
-    That is embedded Postgres and Redis, workers, scheduler, beat and Flower. Servers that TIDEMILL_DATABASE_URL and
-    TIDEMILL_BROKER_URL name are used instead of embedded ones. The tasks are those of TIDEMILL_MODULES; modules in the
-    current directory are found.
+    That is embedded Postgres and Redis, workers, scheduler, beat, the console and Flower. Servers that
+    TIDEMILL_DATABASE_URL and TIDEMILL_BROKER_URL name are used instead of embedded ones. The tasks are those of
+    TIDEMILL_MODULES; modules in the current directory are found.
 
     \b
     Examples:
@@ -50,15 +54,38 @@ def up(*, demo: bool, workers: int, flower_port: int | None) -> None:
         servers = stack.enter_context(_servers())
         stack.callback(db.dispose)
         upgrade()
+        if demo:
+            demos.create_tables()
         for line in modules.make_known():
             click.echo(line)
-        port = flower_port or (FLOWER_PORT if is_free(FLOWER_PORT) else free_port())
+        ports = Ports(_port(flower_port, FLOWER_PORT), _port(console_port, settings().console_port))
         # Of the demo's hundreds of jobs, those are shown that something happens to.
-        specs = services.specs(workers, modules.user_queues(), port, "WARNING" if demo else "INFO")
+        specs = services.specs(
+            workers, modules.user_queues(), ports.flower, ports.console, "WARNING" if demo else "INFO"
+        )
         if demo:
             specs.append(demos.producer())
         interrupts.patient()
-        _run(interrupts, servers, specs, services.environment(paths=paths), port, demo=demo)
+        _run(interrupts, servers, specs, services.environment(paths=paths), ports, demo=demo)
+
+
+def _port(given: int | None, usual: int) -> int:
+    return given or (usual if usual and is_free(usual) else free_port())
+
+
+def _token(*, own: bool) -> str | None:
+    """The first one of an operator, if there was none: for a terminal, and for whatever shows this where all of it
+    is on this machine alone."""
+    if not own and not sys.stdout.isatty():
+        return None
+    with db.transaction() as session:
+        return first_token.make(session)
+
+
+def _welcome(ports: Ports, token: str | None) -> str:
+    if token is None:
+        return f"sign in at {ports.url} with a token of yours; another one: {first_token.MAKE_ONE}"
+    return f"sign in at {ports.url} with this token of an operator; it is shown this once:\n\n  {token}\n"
 
 
 @contextmanager
@@ -77,14 +104,16 @@ def _run(
     servers: OwnServers | None,
     specs: list[Spec],
     env: dict[str, str],
-    flower_port: int,
+    ports: Ports,
     *,
     demo: bool,
 ) -> None:
     screen = Screen([spec.name for spec in specs], interrupts.stop)
     supervisor = Supervisor(specs, env, screen)
-    ready = Readiness(supervisor, flower_port)
+    ready = Readiness(supervisor, ports)
     watched = Demo(supervisor, screen) if demo else None
+    # Before the console looks whether there is one.
+    token = _token(own=servers is not None)
     try:
         screen.say(f"starting {', '.join(spec.name for spec in specs)}")
         supervisor.start()
@@ -92,7 +121,8 @@ def _run(
             _look_at(servers, screen)
             supervisor.look()
             if ready.became():
-                screen.say(summary(ready.late, flower_port))
+                screen.say(summary(ready.late, ports))
+                screen.say(_welcome(ports, token))
             elif ready.told and watched is not None:
                 watched.look()
     finally:

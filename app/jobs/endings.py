@@ -45,6 +45,8 @@ class Failure:
     uncharged: bool = False
     alone: bool = False
     changes: dict[str, Any] = field(default_factory=dict)
+    #: By the function, where it did.
+    raised: BaseException | None = field(default=None, compare=False)
 
 
 _COPIED = ("queue", "task", "args", "kwargs", "key", "rank", "max_attempts", "enqueued_at")

@@ -20,11 +20,12 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 from sqlalchemy.orm import Session, scoped_session
 
-from app import doorbell, faults
+from app import doorbell, faults, tracing
 from app.db import joined
 from app.errors import BadRequest, UnknownTask, Unsupported
 from app.jobs import payload
 from app.jobs.model import JOB, KEY_IS_TAKEN, Job, JobId
+from app.registry import registry
 
 JOBS = "jobs"
 #: The most that a priority, a delay or a number of attempts is read from the database as.
@@ -80,7 +81,8 @@ def enqueue(
     wish = _Wish.of(queue, key, eta, priority, expires, max_attempts)
     facts = wish.facts(signature)
     row = wish.row(signature, facts)
-    with joined(_checked(session)) as tx:
+    with joined(_checked(session)) as tx, tracing.put_in(row["task"], row["queue"]) as span:
+        row["trace"] = span.traceparent
         return _insert(tx, row, facts.ticket)
 
 
@@ -106,8 +108,8 @@ def enqueue_many(
         row = wish.row(signature, facts)
         rows.append(row)
         bells[row["queue"]] = facts.ticket
-    with joined(_checked(session)) as tx:
-        ids = _insert_many(tx, rows)
+    with joined(_checked(session)) as tx, tracing.put_in(f"{len(rows)} jobs", ", ".join(bells)) as span:
+        ids = _insert_many(tx, rows, span.traceparent)
         for name, ticket in bells.items():
             ring_after_commit(tx, name, ticket)
         return ids
@@ -209,7 +211,8 @@ def task_of(signature: Signature) -> Any:
 
 def queue_of(task: Any, options: Mapping[str, Any]) -> str:
     """Where Celery's own words say so: the call's, then the task's, then `task_routes`; else `jobs`."""
-    queue = options.get("queue") or getattr(task, "queue", None) or _routed(task)
+    hook = registry.hooks.get(task.name)
+    queue = options.get("queue") or getattr(task, "queue", None) or (hook.queue if hook else _routed(task))
     return JOBS if queue is None else payload.name("queue", str(queue))
 
 
@@ -245,13 +248,13 @@ def insert_rows(session: Session, rows: list[dict[str, Any]]) -> None:
         _insert(session, row, doorbell.GENERIC)
 
 
-def _insert_many(session: Session, rows: list[dict[str, Any]], size: int = 1000) -> list[JobId]:
+def _insert_many(session: Session, rows: list[dict[str, Any]], trace: str | None, size: int = 1000) -> list[JobId]:
     ids: list[JobId] = []
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
         columns = {name: [row[name] for row in part] for name in _MANY}
         times = {name: part[0][name] for name in ("due_at", "delay", "expires_at", "lifetime")}
-        ids += session.execute(_many(), {**columns, **times}).scalars()
+        ids += session.execute(_many(), {**columns, **times, "trace": trace}).scalars()
     return ids
 
 
@@ -290,6 +293,7 @@ def _one() -> Any:
         key=sa.bindparam("key", type_=sa.Text),
         rank=sa.bindparam("rank", type_=sa.SmallInteger),
         max_attempts=sa.bindparam("max_attempts", type_=sa.SmallInteger),
+        trace=sa.bindparam("trace", None, type_=sa.Text),
         **_due(),
     )
     return insert.on_conflict_do_update(
@@ -310,6 +314,7 @@ def taking_its_place(newer: Any) -> dict[str, Any]:
         "enqueued_at": newer.enqueued_at,
         "attempts": 0,
         "error": None,
+        "trace": newer.trace,
         "due_at": sa.func.least(Job.due_at, newer.due_at),
         "rank": sa.func.least(Job.rank, newer.rank),
     }
@@ -333,8 +338,10 @@ def _many() -> Any:
         rows.c.max_attempts,
         times["due_at"],
         times["expires_at"],
+        sa.bindparam("trace", None, type_=sa.Text),
     )
-    return postgresql.insert(JOB).from_select([*_MANY, "due_at", "expires_at"], source).returning(Job.id)
+    names = [*_MANY, "due_at", "expires_at", "trace"]
+    return postgresql.insert(JOB).from_select(names, source).returning(Job.id)
 
 
 # The doorbell: rung once for each queue and task, after the outermost commit.

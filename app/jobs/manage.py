@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from app import doorbell
 from app.clock import Clock, SystemClock
 from app.db import joined, transaction
-from app.errors import BadRequest, NotFound
+from app.errors import BadRequest, NotFound, WrongState
 from app.jobs import endings, payload
 from app.jobs.enqueue import Moment, ring_after_commit
 from app.jobs.model import JOB, Job, JobId, JobLog, JobState, Outcome
@@ -55,6 +55,7 @@ def snooze(job_id: int, until: Moment, *, session: Session | None = None) -> Non
 
 
 def prioritize(job_id: int, priority: int, *, session: Session | None = None) -> None:
+    """A waiting job gets another place in its queue: larger runs first."""
     with joined(session) as tx:
         _update_waiting(tx, job_id, "given another priority", rank=payload.rank_of(priority))
 
@@ -81,7 +82,7 @@ def _not_so(tx: Session, job_id: int, verb: str, instead: str) -> BadRequest:
     state = tx.execute(sa.select(Job.state).where(Job.id == job_id)).scalar_one_or_none()
     if state is None:
         return NotFound(f"no job {job_id} is in the queue; 'tidemill job log --job {job_id}' shows whether it ended")
-    return BadRequest(f"job {job_id} is {state} and cannot be {verb}: {instead}")
+    return WrongState(f"job {job_id} is {state} and cannot be {verb}: {instead}")
 
 
 def retry(job_id: int, *, session: Session | None = None) -> None:

@@ -55,6 +55,8 @@ class Job(Claimable, Model):
     __tablename__ = "job"
     __table_args__ = ({"postgresql_with": BUSY},)
 
+    NOUN = "job"
+
     id: Mapped[int] = mapped_column(sa.BigInteger, sa.Identity(always=False), primary_key=True)
     state: Mapped[JobState] = mapped_column(_enum(JobState, "job_state"), server_default=sa.text("'waiting'"))
     task: Mapped[str]
@@ -66,6 +68,8 @@ class Job(Claimable, Model):
     max_attempts: Mapped[int] = mapped_column(sa.SmallInteger, server_default=sa.text("4"))
     enqueued_at: Mapped[datetime] = mapped_column(server_default=sa.func.now())
     error: Mapped[str | None]
+    #: Of whoever put it in, and of the last try (`app.tracing`).
+    trace: Mapped[str | None]
 
     @classmethod
     def exhausted(cls) -> sa.ColumnElement[bool]:

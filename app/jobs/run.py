@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Protocol
 
 from sqlalchemy.engine import Row
 
-from app import claims, faults
+from app import claims, faults, logs, tracing
 from app.claims import Claim, Cursor, Lane, PassKey
 from app.claims import keeper as keeping
 from app.claims.keeper import Holding
@@ -25,6 +25,7 @@ from app.jobs import endings
 from app.jobs.current import ThisJob, running
 from app.jobs.endings import Done, Failure
 from app.jobs.model import Job, Outcome
+from app.stopwatch import stopwatch
 
 BATCH_SECONDS = 0.5
 BATCH_MOST = 100
@@ -36,7 +37,7 @@ QUEUES_MOST = 1000
 
 
 class Calls(Protocol):
-    """How the tasks of the jobs are called: by the Celery side (`app.tasks`)."""
+    """How the tasks of the jobs are called: by the Celery side (`app.calling`)."""
 
     def batch_size(self, task: str) -> int:
         """How many jobs of this task one call takes; 0: one, in the ordinary way."""
@@ -57,9 +58,9 @@ class Pace:
         each = seconds / max(1, calls)
         self.seconds = each if self.seconds is None else 0.7 * self.seconds + 0.3 * each
 
-    def batch(self, most: int) -> int:
+    def batch(self, most: int, seconds: float = BATCH_SECONDS) -> int:
         """One until something was measured."""
-        return 1 if self.seconds is None else max(1, min(most, int(BATCH_SECONDS / max(self.seconds, 1e-6))))
+        return 1 if self.seconds is None else max(1, min(most, int(seconds / max(self.seconds, 1e-6))))
 
 
 @dataclass
@@ -71,7 +72,7 @@ class Runner:
     cursors: dict[str, Cursor] = field(default_factory=dict)
     paces: dict[str, Pace] = field(default_factory=dict)
 
-    def serve(self, queue: str, take: int) -> tuple[int, bool]:
+    def serve(self, queue: str, take: int, shards: tuple[int, int] | None = None) -> tuple[int, bool]:  # noqa: ARG002
         """Works off a queue for the time of one ticket; how many jobs it ran, and whether there may be more."""
         if len(self.cursors) > QUEUES_MOST:
             self.cursors.clear()
@@ -85,7 +86,7 @@ class Runner:
             if not claim.rows:
                 return ran, False
             begun = time.monotonic()
-            Batch(self, claim, begun).work()
+            Batch(self, claim).work()
             pace.measured(time.monotonic() - begun, len(claim.rows))
             most = max(BATCH_MOST, self.calls.batch_size(claim.rows[-1].task))
             ran += len(claim.rows)
@@ -97,11 +98,11 @@ class Runner:
 class Batch:
     """One claim, from its first call to its last ending."""
 
-    def __init__(self, runner: Runner, claim: Claim, begun: float) -> None:
-        self.runner, self.claim, self.begun = runner, claim, begun
+    def __init__(self, runner: Runner, claim: Claim) -> None:
+        self.runner, self.claim = runner, claim
         self.pass_key: PassKey = claim.pass_key
         self.pace = dict(zip((row.id for row in claim.rows), claim.pace, strict=False))
-        self.holding = Holding(Job, claim.pass_key, claim.rows, runner.lease, self._give_back)
+        self.holding = Holding(Job, claim, runner.lease, self._give_back)
 
     def work(self) -> None:
         with keeping.keeper.keeping(self.holding):
@@ -125,7 +126,7 @@ class Batch:
         that were given to the next ones would meet it."""
         if (turn := self.pace.get(row.id)) is None:
             return False
-        wait = self.begun + turn - time.monotonic()
+        wait = self.claim.granted + turn - time.monotonic()
         time.sleep(max(0.0, wait))
         return bool(wait < -LATE_SECONDS)
 
@@ -136,12 +137,19 @@ class Batch:
         job.started = time.monotonic()
         job.let_go = lambda: self.holding.ended([row])
         job.take_back = lambda: self.holding.hold_again([row])
-        with running(job):
-            faults.reach("run.before_body")
-            outcome = self.runner.calls.call(job, row)
-            faults.reach("run.after_body")
-        if job.ended:
-            return
+        about = logs.about(job_id=row.id, task=row.task, queue=row.queue, attempt=row.attempts)
+        with about, tracing.work(Job.NOUN, row.task, row, row.trace, job_id=row.id) as span:
+            with running(job):
+                faults.reach("run.before_body")
+                outcome = self.runner.calls.call(job, row)
+                faults.reach("run.after_body")
+            _note(row.task, outcome, job.started)
+            outcome = _traced(span, row, outcome)
+            if not job.ended:
+                with tracing.end(row.task):
+                    self._end(row, job, outcome)
+
+    def _end(self, row: Row[Any], job: ThisJob, outcome: Done | Failure) -> None:
         self.holding.ended([row])
         if isinstance(outcome, Done):
             self._save([row], lambda tx: bool(endings.done(tx, self.pass_key, [outcome])), within=autocommit)
@@ -160,7 +168,9 @@ class Batch:
         if not rows:
             return
         started = time.monotonic()
-        failure = self.runner.calls.call_batch(first.task, rows)
+        with logs.about(job_ids=[row.id for row in rows], task=first.task, queue=first.queue):
+            failure = self.runner.calls.call_batch(first.task, rows)
+        _note(first.task, failure, started, len(rows))
         self.holding.ended(rows)
         if failure is None:
             ended = [Done(row.id, started) for row in rows]
@@ -206,8 +216,24 @@ class Batch:
         save(self.holding, what, write, within)
 
 
+def _traced(span: tracing.Off, row: Row[Any], outcome: Done | Failure) -> Done | Failure:
+    if isinstance(outcome, Done):
+        span.ended(Outcome.DONE.value)
+        return outcome
+    span.ended((outcome.outcome or Outcome.INTERRUPTED).value, outcome.error)
+    if outcome.again is None or span.traceparent is None:
+        return outcome
+    return replace(outcome, changes={**outcome.changes, "trace": span.again(row.trace)})
+
+
+def _note(task: str, outcome: Done | Failure | None, started: float, calls: int = 1) -> None:
+    word = outcome.outcome if isinstance(outcome, Failure) else Outcome.DONE
+    if word is not None:
+        stopwatch.worked(Job.NOUN, task, word.value, (time.monotonic() - started) / calls, calls)
+
+
 def warm_up() -> None:
     """Builds the statements that every job goes through."""
     endings.warm_up()
     for size in claims.SIZES:
-        claims.prepared(Job, Lane.MAIN, size)
+        claims.prepared(Job, claims.Form(size=size))

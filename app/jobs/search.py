@@ -30,6 +30,7 @@ class Filters:
     error: str | None = None
     arguments: str | None = None
     before_id: int | None = None
+    after_id: int | None = None
 
 
 def _common(model: Any, filters: Filters) -> list[sa.ColumnElement[bool]]:
@@ -45,6 +46,8 @@ def _common(model: Any, filters: Filters) -> list[sa.ColumnElement[bool]]:
         found.append(text.contains(filters.arguments, autoescape=True))
     if filters.before_id is not None:
         found.append(model.id < filters.before_id)
+    if filters.after_id is not None:
+        found.append(model.id > filters.after_id)
     return found
 
 
@@ -69,11 +72,24 @@ def search_log(session: Session, filters: Filters, limit: int = 50) -> list[JobL
     return list(session.execute(query).scalars())
 
 
-def search_jobs(session: Session, filters: Filters, limit: int = 50) -> list[Job]:
-    """What is in the queue now, the oldest first."""
+def job_query(filters: Filters) -> sa.Select[Job]:
     found = _common(Job, filters)
     if filters.state is not None:
-        found.append(Job.state == filters.state)
+        # As a word of the statement: the indexes of what is parked and what runs are chosen by it.
+        found.append(Job.state == sa.literal_column(f"'{JobState(filters.state)}'"))
     if filters.job_id is not None:
         found.append(Job.id == filters.job_id)
-    return list(session.execute(sa.select(Job).where(*found).order_by(Job.id).limit(min(limit, MOST))).scalars())
+    return sa.select(Job).where(*found)
+
+
+def search_jobs(session: Session, filters: Filters, limit: int = 50) -> list[Job]:
+    """What is in the queue now, the oldest first."""
+    return list(session.execute(job_query(filters).order_by(Job.id).limit(min(limit, MOST))).scalars())
+
+
+def last_of_each(session: Session, filters: Filters, limit: int = MOST) -> list[int]:
+    """Of each job, its last execution that matches; the latest first."""
+    matching = log_query(filters).subquery()
+    last = sa.func.max(matching.c.id)
+    query = sa.select(last).group_by(matching.c.job_id).order_by(last.desc()).limit(min(limit, MOST))
+    return list(session.scalars(query))

@@ -60,7 +60,7 @@ def test_doctor_finds_what_stands_still(tidemill: Tidemill, session: Session, mo
     periodic(tasks.record.s("x"), every="1h", name="late")
     session.execute(sa.update(PeriodicJob).values(next_at=sa.func.now() - timedelta(hours=1)))
     session.commit()
-    monkeypatch.setattr("app.cli.health.work.SLACK", timedelta(0))
+    monkeypatch.setattr("app.health.work.SLACK", timedelta(0))
     said = tidemill("doctor --json")
     schedules.declared.clear()
     assert (said.code, said.data["healthy"]) == (1, False)

@@ -26,7 +26,14 @@ PRODUCER = ("enqueue.before_commit", "enqueue.committed", "ring.before_publish",
 SCHEDULER = ("sweep.before_commit", "sweep.committed", "periodic.before_commit", "periodic.committed")
 #: Jobs never reach them: tests/acceptance/test_reactive_faults.py, and those of the service.
 REACTIVE = tuple(point for point in faults.POINTS if point.startswith(("start.", "service.")) or point == "run.checked")
-WORKER = tuple(point for point in faults.POINTS if point not in PRODUCER + SCHEDULER + REACTIVE)
+#: Nor these: tests/acceptance/test_stage_faults.py
+STAGES = tuple(point for point in faults.POINTS if point.startswith("visits."))
+#: Nor these: tests/acceptance/test_event_faults.py
+EVENTS = tuple(point for point in faults.POINTS if point.startswith("outbox."))
+#: Nor these: tests/acceptance/test_process_faults.py
+PROCESSES = tuple(point for point in faults.POINTS if point.startswith(("process.", "task.", "operation.", "heal.")))
+_OTHERS = PRODUCER + SCHEDULER + REACTIVE + STAGES + EVENTS + PROCESSES
+WORKER = tuple(point for point in faults.POINTS if point not in _OTHERS)
 
 _PRODUCE = """
 from app.doorbell import flush
@@ -44,7 +51,7 @@ def _no_invariant_is_broken(session: Session) -> None:
 
 
 def test_every_point_is_somebodys() -> None:
-    assert set(PRODUCER + SCHEDULER + REACTIVE + WORKER) == set(faults.POINTS)
+    assert set(_OTHERS + WORKER) == set(faults.POINTS)
 
 
 @pytest.mark.parametrize("point", PRODUCER)
@@ -53,7 +60,7 @@ def test_the_producer_dies(
 ) -> None:
     """J1: its transaction is there as a whole, or not at all; what is there runs."""
     producer = processes.python(_PRODUCE, env | die_at(point, tmp_path / "died"), "producer")
-    assert producer.wait(20) == EXIT_STATUS
+    assert producer.wait(60) == EXIT_STATUS
     committed = 0 if point == "enqueue.before_commit" else 1
     assert rows.count(session) == committed
     processes.celery_worker(env)
@@ -75,7 +82,7 @@ def test_a_worker_dies(point: str, env: dict[str, str], processes: Processes, se
     if point.startswith("give_back"):
         # What was claimed with a slow job and has not begun goes back after a second.
         ids = _measured_then_slow()
-    wait_until(died.exists, 20)
+    wait_until(died.exists, 60)
     for job_id in ids:
         assert wait(job_id, 30).outcome is Outcome.DONE, worker.log
     assert {value for _, value in rows.executions(session)} >= {"0", "1", "2"}
@@ -106,7 +113,7 @@ def test_the_scheduler_dies_while_it_sweeps(
     job_id = enqueue(tasks.crash.s("once", str(tmp_path / "crashed")))
     processes.celery_worker(env, concurrency=1)
     dying = processes.scheduler(env | die_at(point, tmp_path / "died"))
-    assert dying.wait(20) == EXIT_STATUS
+    assert dying.wait(60) == EXIT_STATUS
     processes.scheduler(env)
     assert wait(job_id, 20).outcome is Outcome.DONE
     assert rows.outcomes(session, job_id) == [Outcome.LOST, Outcome.DONE]
@@ -120,7 +127,7 @@ def test_the_scheduler_dies_while_it_fires(
     """J9: once per slot."""
     periodic(tasks.record.s("tick"), every=timedelta(days=1))
     dying = processes.scheduler(env | die_at(point, tmp_path / "died"))
-    assert dying.wait(20) == EXIT_STATUS
+    assert dying.wait(60) == EXIT_STATUS
     processes.scheduler(env)
     wait_until(lambda: rows.count(session) == 1)
     assert schedules.run_once().fired == 0, "the slot has been fired"

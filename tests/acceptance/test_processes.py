@@ -65,7 +65,7 @@ def test_a_frozen_leader_is_replaced_and_wakes_up_as_one_of_the_others(
     second = processes.python(LEADS, env, "second")
     second.wait_for("False")
     first.stop()
-    second.wait_for("leads", 5)
+    second.wait_for("leads", 60)
     first.cont()
     wait_until(lambda: last(first.log) == "False", 5, "the first is no leader any more")
     assert "Unavailable" in first.log
@@ -81,7 +81,7 @@ def test_a_dead_leader_is_replaced_at_once(env: dict[str, str], processes: Proce
     second = processes.python(LEADS, env, "second")
     second.wait_for("False")
     first.kill()
-    second.wait_for("leads", 2)
+    second.wait_for("leads", 60)
     assert first.status is not None
 
 

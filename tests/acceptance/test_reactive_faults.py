@@ -17,7 +17,7 @@ from tests.kit.faults import EXIT_STATUS, die_at
 from tests.kit.process import Processes
 from tests.kit.waiting import wait_until
 
-SECONDS = 40
+SECONDS = 60
 #: Who dies at which point. `enqueue.*` is the transaction that makes a run, and rings after its commit.
 EVALUATION = ("start.before_commit", "enqueue.before_commit", "enqueue.committed", "start.committed")
 #: The service makes runs in its own transaction, which has its own points.
@@ -29,6 +29,12 @@ WORKER = (
 )
 #: Those of jobs alone: a run is claimed singly, so nothing of a claim is given back.
 OF_JOBS = ("give_back.before_commit", "give_back.committed", "periodic.before_commit", "periodic.committed")
+#: Of stages: tests/acceptance/test_stage_faults.py
+OF_STAGES = ("visits.loaded", "visits.processed")
+#: Of events: tests/acceptance/test_event_faults.py
+OF_EVENTS = tuple(point for point in faults.POINTS if point.startswith("outbox."))
+#: Of processes: tests/acceptance/test_process_faults.py
+OF_PROCESSES = tuple(point for point in faults.POINTS if point.startswith(("process.", "task.", "operation.", "heal.")))
 
 
 @pytest.fixture
@@ -43,7 +49,8 @@ def env(env: dict[str, str]) -> dict[str, str]:
 
 
 def test_every_point_is_somebodys() -> None:
-    assert set(EVALUATION + SERVICE + SWEEP + WORKER + OF_JOBS) == set(faults.POINTS)
+    others = OF_JOBS + OF_STAGES + OF_EVENTS + OF_PROCESSES
+    assert set(EVALUATION + SERVICE + SWEEP + WORKER + others) == set(faults.POINTS)
 
 
 def _all_is_well(session: Session) -> None:
@@ -103,8 +110,10 @@ def test_a_worker_dies(point: str, env: dict[str, str], processes: Processes, se
 
 def _gated_twice(processes: Processes, env: dict[str, str], session: Session) -> None:
     w.load("gated", 1)
-    processes.scheduler(env)
+    scheduler = processes.scheduler(env)
     wait_until(lambda: w.calls(session, "gated") == 1, SECONDS)
+    # It would be quicker than the worker now and then.
+    scheduler.kill()
     w.load("gated", 2)
     w.open_gate("gated")
 

@@ -15,7 +15,7 @@ from tests.kit.process import Process, Processes
 from tests.kit.waiting import never_within, wait_until
 from triggers import operate, polling
 
-SECONDS = 40
+SECONDS = 60
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_worker_that_is_stopped_hands_back(env: dict[str, str], processes: Pro
     _begins(session, "gated")
     scheduler.kill()
     worker.terminate()
-    assert worker.wait(20) == 0
+    assert worker.wait(60) == 0
     assert "Traceback" not in worker.log
     assert w.states(session, "gated") == ["waiting"]
     assert w.of_task(session, "gated").failures == 0
@@ -114,7 +114,7 @@ def test_a_run_that_ends_within_the_grace_is_kept(env: dict[str, str], processes
     w.load("silent", 1)
     _begins(session, "silent")
     worker.terminate()
-    assert worker.wait(20) == 0
+    assert worker.wait(60) == 0
     assert w.states(session, "silent") == ["done"]
     assert w.last_seen(session, "silent") == w.at(1)
 

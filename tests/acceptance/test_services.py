@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import urllib.request
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -13,7 +12,6 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app import limits
-from app.embedded.server import free_port
 from app.jobs.model import Outcome
 from tests.kit import rows, tasks
 from tests.kit.process import Process, Processes
@@ -44,15 +42,15 @@ def test_a_frozen_leader_loses_its_duties(env: dict[str, str], processes: Proces
     first.wait_for("leader of dispatch")
     second = processes.scheduler(env)
     first.stop()
-    second.wait_for("leader of dispatch", 30)
+    second.wait_for("leader of dispatch", 60)
     first.cont()
     processes.celery_worker(env)
     assert wait(enqueue(tasks.record.s("x")), 20).outcome is Outcome.DONE
-    wait_until(lambda: "failed, the next try" in first.log, 20)
+    wait_until(lambda: "failed, the next try" in first.log, 60)
     assert never_within(lambda: first.log.count(": leader of dispatch") > 1, 1)
     for scheduler in (first, second):
         scheduler.terminate()
-        assert scheduler.wait(10) == 0, scheduler.log
+        assert scheduler.wait(60) == 0, scheduler.log
 
 
 def test_periodic_jobs_fire_once_a_slot_through_beat_and_scheduler(
@@ -64,10 +62,10 @@ def test_periodic_jobs_fire_once_a_slot_through_beat_and_scheduler(
     first = processes.scheduler(env)
     for _ in range(2):
         processes.beat(env)
-    wait_until(lambda: len(rows.executions(session)) >= 2, 20)
+    wait_until(lambda: len(rows.executions(session)) >= 2, 60)
     first.kill()
     processes.scheduler(env)
-    wait_until(lambda: len(rows.executions(session)) >= 5, 20)
+    wait_until(lambda: len(rows.executions(session)) >= 5, 60)
     session.rollback()
     query = "SELECT key, count(*) FROM tidemill.job_log GROUP BY key HAVING count(*) > 1"
     assert session.execute(sa.text(query)).all() == [], "a slot fired twice"
@@ -95,7 +93,7 @@ def test_max_parallel_holds_for_the_cluster(env: dict[str, str], processes: Proc
         worker.wait_for("ready")
     processes.scheduler(env)
     ids = enqueue_many([tasks.sleep_for.s(0.1) for _ in range(40)])
-    wait_until(lambda: rows.count(session) == 0, 40)
+    wait_until(lambda: rows.count(session) == 0, 60)
     spans = _spans(session)
     assert len(spans) == len(ids)
     assert _most_at_once(spans) == 3
@@ -110,7 +108,7 @@ def test_rate_holds_for_the_cluster(env: dict[str, str], processes: Processes, s
         worker.wait_for("ready")
     processes.scheduler(env)
     enqueue_many([tasks.record.s(number) for number in range(45)])
-    wait_until(lambda: rows.count(session) == 0, 30)
+    wait_until(lambda: rows.count(session) == 0, 60)
     begun = [span.begun_at for span in _spans(session)]
     seconds = (begun[-1] - begun[0]).total_seconds()
     # Every call's own start may be late by what its worker needed to note it, so a window holds one more at most.
@@ -130,16 +128,3 @@ def test_pause_and_resume_at_run_time(env: dict[str, str], processes: Processes,
     with transaction() as tx:
         limits.configure(tx, "jobs", paused=False)
     assert wait(job_id, 10).outcome is Outcome.DONE
-
-
-def test_flower_shows_the_workers(env: dict[str, str], processes: Processes) -> None:
-    processes.celery(env, "worker", "-c", "1", "-n", "shown@%h", name="shown").wait_for("ready")
-    port = free_port()
-    flower = processes.celery(env, "flower", f"--port={port}", "--address=127.0.0.1", name="flower")
-    flower.wait_for("Visit me at")
-
-    def seen() -> bool:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/workers?refresh=1&json=1", timeout=5) as page:
-            return "shown@" in page.read().decode()
-
-    wait_until(seen, 20)

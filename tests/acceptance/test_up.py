@@ -19,6 +19,7 @@ import pytest
 from app.embedded.home import load
 from app.embedded.process import pids_where
 from app.embedded.server import free_port
+from tests.kit.pages import Person
 from tests.kit.process import Process, Processes
 from tests.kit.waiting import wait_until
 
@@ -43,7 +44,7 @@ print(wait(job, 30).outcome if len(sys.argv) > 2 else job)
 
 def port() -> list[str]:
     """Tests run side by side, and 5555 is one port."""
-    return ["--flower-port", str(free_port())]
+    return ["--flower-port", str(free_port()), "--console-port", str(free_port())]
 
 
 class Up:
@@ -98,15 +99,16 @@ def up(processes: Processes, tmp_path: Path) -> Iterator[Up]:
 
 def test_up_runs_jobs_of_other_processes_and_stops_cleanly(up: Up) -> None:
     log = up.ready().process.log
+    _somebody_can_sign_in(up)
     assert up.enqueue(0.1, "wait") == "done"
     _others_find_it(up)
     assert "embedded" in log
     state = load(up.directory / "home")
     assert state is not None
     assert not [secret for secret in (state.password, state.broker_password, state.admin_password) if secret in log]
-    flower = re.search(r"http://127\.0\.0\.1:\d+", log)
+    flower = re.search(r"Flower +(http://127\.0\.0\.1:\d+)", log)
     assert flower is not None
-    with urlopen(flower[0], timeout=10) as answer:  # noqa: S310 - our own
+    with urlopen(flower[1], timeout=10) as answer:  # noqa: S310 - our own
         assert answer.status == 200
     _child_comes_back(up)
     _stops_with_work_handed_back(up)
@@ -125,6 +127,13 @@ def _others_find_it(up: Up) -> None:
     assert "***" in second.stderr
 
 
+def _somebody_can_sign_in(up: Up) -> None:
+    log = up.process.wait_for(r"it is shown this once:\n.*\n.*tdm_\S+")
+    (url,) = re.findall(r"sign in at (\S+) with this token", log)
+    (token,) = re.findall(r"tdm_\S+", log)
+    assert Person(url).sign_in(token).path == "/"
+
+
 def _child_comes_back(up: Up) -> None:
     [scheduler] = [
         child.pid
@@ -133,18 +142,18 @@ def _child_comes_back(up: Up) -> None:
     ]
     os.kill(scheduler, signal.SIGKILL)
     up.process.wait_for("scheduler was killed by SIGKILL; it is started again in 1 s")
-    up.process.wait_for(lambda log: log.count("scheduler runs") == 2, 30)
+    up.process.wait_for(lambda log: log.count("scheduler runs") == 2, 60)
 
 
 def _stops_with_work_handed_back(up: Up) -> None:
     """The nap is longer than the grace of two seconds."""
     job = up.enqueue(60)
     running = f'"id": {job}'
-    wait_until(lambda: running in up.run(str(SCRIPT), "job", "list", "--state", "running", "--json").stdout, 20)
+    wait_until(lambda: running in up.run(str(SCRIPT), "job", "list", "--state", "running", "--json").stdout, 60)
     up.remember()
     up.process.terminate()
-    assert up.process.wait(30) == 0, up.process.log
-    assert wait_until(lambda: not up.left(), 5)
+    assert up.process.wait(60) == 0, up.process.log
+    assert wait_until(lambda: not up.left(), 60)
     last_words = up.process.log.partition("stopping: ")[2]
     assert "the grace is over: what still runs is handed back" in last_words
     assert "it is killed" not in last_words
@@ -156,15 +165,15 @@ def test_up_killed_leaves_nothing(up: Up) -> None:
     up.remember()
     assert len(up.left()) > 10
     os.kill(up.process.pid, signal.SIGKILL)
-    assert wait_until(lambda: not up.left(), 15)
+    assert wait_until(lambda: not up.left(), 60)
 
 
 def test_up_ends_while_it_starts(up: Up) -> None:
     up.process.wait_for("starting the embedded servers")
     up.remember()
     up.process.terminate()
-    assert up.process.wait(30) in (0, 130)
-    assert wait_until(lambda: not up.left(), 5)
+    assert up.process.wait(60) in (0, 130)
+    assert wait_until(lambda: not up.left(), 60)
     assert "Traceback" not in up.process.log
 
 
@@ -179,12 +188,12 @@ def test_up_on_servers_of_others(env: dict[str, str], processes: Processes) -> N
     processes.python(
         "from tests.kit.tasks import sleep_for; from tidemill import enqueue; enqueue(sleep_for.s(60))", env
     )
-    wait_until(lambda: "sleep_for" in process.log, 20)
+    wait_until(lambda: "sleep_for" in process.log, 60)
     process.terminate()
     process.wait_for("stopping: ")
     process.terminate()
-    assert process.wait(15) == 0
-    assert wait_until(lambda: not any(map(_alive, children)), 5)
+    assert process.wait(60) == 0
+    assert wait_until(lambda: not any(map(_alive, children)), 60)
 
 
 def test_the_demo_shows_work_and_recovery(processes: Processes, tmp_path: Path) -> None:
@@ -193,8 +202,8 @@ def test_the_demo_shows_work_and_recovery(processes: Processes, tmp_path: Path) 
     env |= {"TIDEMILL_HOME": str(tmp_path / "home"), "TIDEMILL_LEASE": "2s", "TIDEMILL_SWEEP_INTERVAL": "500ms"}
     process = processes.start([str(SCRIPT), "up", "--demo", *port()], env, "demo")
     process.wait_for(r"jobs: [1-9]\d* done", 60)
-    process.wait_for(r"rolled back; 0 mails were sent for those", 30)
-    process.wait_for(r"is killed with -9, while it runs job", 40)
-    process.wait_for(r"lost its worker, was recovered and is done", 40)
+    process.wait_for(r"rolled back; 0 mails were sent for those", 60)
+    process.wait_for(r"is killed with -9, while it runs job", 60)
+    process.wait_for(r"lost its worker, was recovered and is done", 60)
     process.terminate()
     assert process.wait(60) == 0, process.log

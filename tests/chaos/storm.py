@@ -13,7 +13,6 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
@@ -25,15 +24,15 @@ from app.embedded import OwnServers
 from app.errors import DatabaseError
 from app.jobs.model import Job, JobLog, JobState, Outcome
 from recovery import invariants
+from tests.chaos.havoc import LEASE_SECONDS, Havoc
 from tests.chaos.tide import SCHEMA as TIDE_SCHEMA
 from tests.chaos.tide import Tide
 from tests.kit import tasks, warehouse
-from tests.kit.process import Process, Processes
+from tests.kit.process import Processes
 from tests.kit.waiting import pause, wait_until
 from tidemill import enqueue, transaction
 
 PRODUCERS, WORKERS = 4, 3
-LEASE_SECONDS = 2
 QUICK = {
     "TIDEMILL_LEASE": f"{LEASE_SECONDS}s",
     "TIDEMILL_SWEEP_INTERVAL": "300ms",
@@ -97,7 +96,7 @@ class Storm:
         finally:
             self.over.set()
             for producer in producers:
-                producer.join(30)
+                producer.join(60)
             self.tide.ebb()
 
     def _produce(self, dice: random.Random) -> None:
@@ -124,53 +123,12 @@ class Storm:
             pause(dice.random() * 0.06)
 
     def _break_things(self) -> None:
-        ways: list[Callable[[], None]] = [
-            self._kill_a_worker,
-            self._kill_a_worker,
-            self._kill_a_child,
-            self._kill_a_child,
-            self._freeze_a_worker,
-            self._kill_the_scheduler,
-            self._wipe_the_broker,
-            self._crash_postgres,
-            self._cancel_a_run,
-        ]
+        havoc = Havoc(self.random, self.servers, self.workers, self.scheduler, self.told)
+        # Workers more often than the rest.
+        ways = [*havoc.ways, havoc.kill_a_worker, havoc.kill_a_child, self._cancel_a_run]
         while time.monotonic() < self.end:
-            pause(self.random.uniform(0.3, 2.0))
-            way = self.random.choice(ways)
-            self.told[way.__name__.strip("_")] += 1
-            way()
-
-    def _some_worker(self) -> Process:
-        return self.random.choice(self.workers)
-
-    def _kill_a_worker(self) -> None:
-        worker = self._some_worker()
-        worker.kill()
-        worker.start()
-
-    def _kill_a_child(self) -> None:
-        worker = self._some_worker()
-        if children := worker.children():
-            Process.kill_one(self.random.choice(children))
-
-    def _freeze_a_worker(self) -> None:
-        worker = self._some_worker()
-        worker.stop()
-        pause(LEASE_SECONDS * 1.5)
-        worker.cont()
-
-    def _kill_the_scheduler(self) -> None:
-        self.scheduler.kill()
-        self.scheduler.start()
-
-    def _wipe_the_broker(self) -> None:
-        self.servers.broker.wipe()
-        self.servers.broker.start()
-
-    def _crash_postgres(self) -> None:
-        self.servers.postgres.kill()
-        self.servers.postgres.start()
+            havoc.rest()
+            havoc.do(self.random.choice(ways))
 
     def _cancel_a_run(self) -> None:
         self.tide.cancel_one(self.random)

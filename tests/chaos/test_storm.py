@@ -8,13 +8,11 @@ import os
 import pytest
 
 from app.embedded import servers as embedded_servers
+from tests.chaos.disaster import DURABLE
 from tests.chaos.storm import Storm
 from tests.conftest import child_environment, using
 from tests.kit.database import Databases
 from tests.kit.process import Processes
-
-#: Kills of the server must not lose what it said was committed; the machine itself does not fail here.
-DURABLE = {"fsync": "off", "synchronous_commit": "on"}
 
 
 def _storm(seed: int, seconds: float, processes: Processes, monkeypatch: pytest.MonkeyPatch) -> Storm:
@@ -32,7 +30,6 @@ def _storm(seed: int, seconds: float, processes: Processes, monkeypatch: pytest.
     return storm
 
 
-@pytest.mark.timeout(240)
 def test_a_minute_of_storm(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:  # J1 J3 J5 T11 T16 T25
     storm = _storm(20260701, 60, processes, monkeypatch)
     assert storm.told["crash_postgres"], "the seed must break Postgres too"

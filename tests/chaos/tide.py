@@ -60,7 +60,7 @@ class Tide:
     def ebb(self) -> None:
         self.over.set()
         for producer in self._producers:
-            producer.join(30)
+            producer.join(60)
 
     def _produce(self, dice: random.Random) -> None:
         while not self.over.is_set():

@@ -138,7 +138,7 @@ def test_a_claim_has_committed_before_the_work_begins(table: Table, session: Ses
         paused.wait()
         assert table.state(session, key) == "running"
         paused.go_on()
-        assert table.taken(taking.result(10)) == [key]
+        assert table.taken(taking.result(60)) == [key]
 
 
 def test_each_lane_gives_its_own(visits: Table, session: Session) -> None:

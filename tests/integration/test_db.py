@@ -106,6 +106,15 @@ def test_a_connection_that_breaks_in_a_transaction_is_unavailable(databases: Any
     assert pids(), "and the next one is fine"
 
 
+def test_the_server_notices_a_machine_that_vanished(database_url: str) -> None:  # J7 S17
+    """Within seconds: until then its open transaction holds what it has locked."""
+    names = ("idle", "interval", "count")
+    with db.engine().connect() as connection:
+        found = [connection.exec_driver_sql(f"SHOW tcp_keepalives_{each}").scalar_one() for each in names]
+        assert found == ["5", "2", "3"]
+        assert connection.exec_driver_sql("SHOW tcp_user_timeout").scalar_one() == "30000"
+
+
 def test_autocommit_leaves_nothing_behind_on_the_connection(database_url: str) -> None:
     with autocommit() as connection:
         connection.execute(sa.text("CREATE TABLE t (n int)"))
@@ -188,3 +197,10 @@ def test_dispose_closes_and_the_next_use_opens(databases: Any, database_url: str
     with databases.admin.connect() as admin:
         wait_until(lambda: admin.execute(alive, {"pid": pid}).scalar_one() == 0)
     assert pids() != pid
+
+
+def test_a_full_disk_is_the_servers_trouble_and_not_the_statements(engine: Engine) -> None:
+    with pytest.raises(Unavailable, match="no room left: could not extend file"), engine.begin() as connection:
+        connection.exec_driver_sql(
+            "DO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$"
+        )

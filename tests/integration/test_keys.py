@@ -75,7 +75,7 @@ def test_two_transactions_with_one_key_wait_for_each_other(session: Session, eng
         with pytest.raises(TimeoutError):
             second.result(0.2)
         getattr(first, ends)()
-        assert (second.result(5) == kept) is (ends == "commit")
+        assert (second.result(60) == kept) is (ends == "commit")
     assert arguments(session) == [("second", "waiting")]
 
 
@@ -113,8 +113,8 @@ def test_enqueued_while_a_claim_has_not_committed(session: Session, jobs: Table,
             with pytest.raises(TimeoutError):
                 second.result(0.2)
             paused.go_on()
-            assert [row.args for row in claim.result(5).rows] == ['["old"]']
-            assert second.result(5) != first
+            assert [row.args for row in claim.result(60).rows] == ['["old"]']
+            assert second.result(60) != first
         assert arguments(session) == [("old", "running"), ("new", "waiting")]
     else:
         with crash_at("claim.before_commit", error=ZeroDivisionError), pytest.raises(ZeroDivisionError):
@@ -219,6 +219,6 @@ def test_a_key_that_comes_from_a_retry_is_not_doubled_by_many_threads(session: S
         list(threads.map(produce, range(2)))
         stop.set()
         for each in workers:
-            each.result(10)
+            each.result(60)
     assert check(session) == []
     assert [state for _, state in arguments(session)].count("waiting") == 1

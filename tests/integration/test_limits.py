@@ -154,7 +154,7 @@ def test_a_queue_without_limits_takes_no_lock(table: Table, session: Session, en
     with engine.connect() as other, other.begin():
         other.execute(sa.select(Queue).where(Queue.name == "check").with_for_update())
         with ThreadPoolExecutor(1) as threads:
-            claim = threads.submit(table.take, 3).result(5)
+            claim = threads.submit(table.take, 3).result(60)
     assert len(claim.rows) == 3
 
 
@@ -167,7 +167,7 @@ def test_a_queue_with_limits_is_decided_under_its_lock(table: Table, session: Se
             claim = threads.submit(table.take, 3)
             with pytest.raises(TimeoutError):
                 claim.result(0.2)
-        assert len(claim.result(5).rows) == 3
+        assert len(claim.result(60).rows) == 3
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from app.jobs.endings import ERROR_LIMIT, TRACEBACK_LIMIT, Done, Failure
 from app.jobs.model import Job, JobLog, JobState
 from app.jobs.search import Filters, search_jobs, search_log
 from app.settings import settings
-from recovery.invariants import INVARIANTS, check
 from tests.kit.rows import count
 from tests.kit.tables import Table
 from tests.kit.tasks import noop, record
@@ -154,43 +153,6 @@ def test_two_retentions_share_the_work(session: Session, many: list[int]) -> Non
     assert retention.run_once().removed == 7
     session.commit()
     assert retention.run_once().removed == 5
-
-
-# Invariants, on data that breaks each.
-
-_BREAKS = {
-    "a job has a pass exactly while it runs": "UPDATE tidemill.job SET pass_key = gen_random_uuid()",
-    "a running job says who has it": (
-        "UPDATE tidemill.job SET state = 'running', pass_key = gen_random_uuid(), recovery_time = now()"
-    ),
-    "at most one waiting job has a key": "UPDATE tidemill.job SET key = 'same'",
-    "a job that ended is not in the queue": ("UPDATE tidemill.job_log SET job_id = (SELECT min(id) FROM tidemill.job)"),
-    "a job ended well at most once": "UPDATE tidemill.job_log SET job_id = 1000000",
-    "a pass is held by one queue": (
-        "UPDATE tidemill.job SET state = 'running', pass_key = '00000000-0000-0000-0000-000000000001', "
-        "recovery_time = now(), claimed_by = 'w', claimed_at = now(), queue = 'q' || id"
-    ),
-}
-
-
-def test_every_invariant_is_broken_here() -> None:
-    assert _BREAKS.keys() == INVARIANTS.keys()
-
-
-@pytest.mark.parametrize("name", INVARIANTS)
-def test_an_invariant_finds_what_breaks_it(session: Session, jobs: Table, name: str) -> None:
-    for _ in range(2):
-        enqueue(noop.s(), queue="check")
-        run(jobs)
-    for key in "ab":
-        enqueue(noop.s(), queue="check", key=key)
-    assert check(session) == []
-    session.execute(sa.text("ALTER TABLE tidemill.job DROP CONSTRAINT job_claimed_exactly_while_running"))
-    session.execute(sa.text("DROP INDEX tidemill.job_key"))
-    session.execute(sa.text(_BREAKS[name]))
-    broken = {violation.invariant: violation.examples for violation in check(session)}
-    assert name in broken
-    assert 1 <= len(broken[name]) <= 5
 
 
 def test_the_columns_that_search_names_exist() -> None:

@@ -233,7 +233,7 @@ def test_wait_sees_an_end_that_comes_later(session: Session, jobs: Table) -> Non
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(wait, job_id, 10)
         end(jobs)
-        assert waiting.result(10).outcome is Outcome.DONE
+        assert waiting.result(60).outcome is Outcome.DONE
 
 
 def test_wait_paces_itself(session: Session) -> None:

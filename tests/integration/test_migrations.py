@@ -14,6 +14,9 @@ from app import db, migrate
 from app.db import SCHEMA, new_engine
 from app.jobs.model import JobState, Outcome
 from app.schema import TABLES, metadata
+from processes.states import DecisionState, ProcessState, TaskState
+from recovery.operations.model import ItemState, OperationState
+from stages.model import PartState, VisitState
 from tests.kit.database import Databases
 from triggers.model import RunKind, RunState
 
@@ -82,7 +85,19 @@ def test_the_schema_is_complete() -> None:
 def test_the_enums_are_those_of_the_code(engine: Engine) -> None:
     # J6
     found = {(name, label) for name, label, _ in catalog(engine, ENUMS)}
-    enums = {"job_state": JobState, "job_outcome": Outcome, "run_state": RunState, "run_kind": RunKind}
+    enums = {
+        "job_state": JobState,
+        "job_outcome": Outcome,
+        "run_state": RunState,
+        "run_kind": RunKind,
+        "visit_state": VisitState,
+        "part_state": PartState,
+        "process_state": ProcessState,
+        "task_state": TaskState,
+        "decision_state": DecisionState,
+        "operation_state": OperationState,
+        "operation_item_state": ItemState,
+    }
     assert found == {(name, word.value) for name, words in enums.items() for word in words}
 
 
@@ -139,11 +154,24 @@ def test_unqualified_names_are_the_users(database_url: str) -> None:
 
 #: Every constraint and unique index, and the test that shows what it refuses.
 REFUSED = {
+    "console_session_token_fkey": "test_pages_access.py::test_a_session_is_of_a_token",
     "ctl_value_within_years": "test_ctl_sql.py::test_the_database_refuses_a_value_that_python_cannot_read",
+    "decision_held_exactly_in_work": "test_process_invariants.py::test_the_database_refuses_what_makes_no_sense",
+    "entity_kind_mode_known": "test_stage_model.py::test_the_database_refuses_words_that_nobody_knows",
+    "event_relay_only_one": "test_event_retention.py::test_there_is_one_row_of_the_relay",
+    "graph_counts_its_tasks": "test_process_invariants.py::test_the_database_refuses_what_makes_no_sense",
     "job_claimed_exactly_while_running": "test_claims.py::test_the_database_keeps_pass_and_state_together",
     "job_queue_not_reserved": "test_reactive_model.py::test_no_job_waits_in_a_queue_of_another_domain",
     "job_key": "test_keys.py::test_two_waiting_jobs_with_one_key_are_refused_by_the_database",
+    "known_error_name_key": "test_known_errors_kept.py::test_the_database_refuses_senseless_rules",
+    "known_error_narrow": "test_known_errors_kept.py::test_the_database_refuses_senseless_rules",
+    "known_error_proposes_known": "test_known_errors_kept.py::test_the_database_refuses_senseless_rules",
     "periodic_job_cron_or_every": "test_periodic.py::test_the_database_wants_one_of_cron_and_every",
+    "operation_counts_its_items": "test_operations.py::test_the_database_refuses_senseless_operations",
+    "operation_ended_as_its_state_says": "test_operations.py::test_the_database_refuses_senseless_operations",
+    "operation_item_is_about_something": "test_operations.py::test_the_database_refuses_senseless_operations",
+    "process_ended_as_its_state_says": "test_process_invariants.py::test_the_database_refuses_what_makes_no_sense",
+    "process_idempotency": "test_process_invariants.py::test_the_database_refuses_what_makes_no_sense",
     "reactive_cursor_only_one": "test_reactive_retention.py::test_there_is_one_cursor",
     "queue_burst_at_least_one": "test_limits.py::test_the_database_refuses_wrong_limits",
     "queue_max_parallel_positive": "test_limits.py::test_the_database_refuses_wrong_limits",
@@ -152,9 +180,30 @@ REFUSED = {
     "reactive_task_first_run_known": "test_reactive_model.py::test_words_that_nobody_knows_are_refused",
     "reactive_task_id_key": "test_reactive_model.py::test_two_tasks_have_two_ids",
     "reactive_task_on_lapse_known": "test_reactive_model.py::test_words_that_nobody_knows_are_refused",
+    "resweep_ended_as_its_state_says": "test_stage_resweep.py::test_the_database_refuses_senseless_walks",
+    "resweep_one_of_a_stage": "test_stage_model.py::test_a_stage_has_one_walk_at_a_time",
+    "resweep_part_claimed_exactly_while_running": (
+        "test_stage_model.py::test_a_part_has_a_pass_exactly_while_it_is_walked"
+    ),
+    "resweep_part_resweep_id_fkey": "test_stage_model.py::test_a_part_belongs_to_a_walk",
+    "resweep_rate_positive": "test_stage_model.py::test_the_database_refuses_a_rate_that_is_none",
     "run_claimed_exactly_while_running": "test_reactive_model.py::test_a_run_has_a_pass_exactly_while_it_runs",
     "run_one_live": "test_reactive_model.py::test_a_task_has_one_live_run",
     "run_window_has_two_ends": "test_reactive_model.py::test_a_window_has_two_ends",
+    "sharding_only_one": "test_stage_model.py::test_the_database_refuses_words_that_nobody_knows",
+    "sharding_shards_within": "test_stage_model.py::test_the_database_refuses_words_that_nobody_knows",
+    "stage_visit_asked_again_while_not_waiting": (
+        "test_stage_model.py::test_the_database_refuses_an_entry_that_makes_no_sense"
+    ),
+    "stage_visit_claimed_exactly_while_running": (
+        "test_stage_model.py::test_the_database_refuses_an_entry_that_makes_no_sense"
+    ),
+    "stage_visit_waits_for_a_time": "test_stage_model.py::test_the_database_refuses_an_entry_that_makes_no_sense",
+    "task_pending_waits": "test_process_invariants.py::test_the_database_refuses_what_makes_no_sense",
+    "task_ready_waits_for_nothing": "test_process_invariants.py::test_the_database_refuses_what_makes_no_sense",
+    "token_hash_key": "test_tokens.py::test_the_database_refuses_senseless_tokens",
+    "token_role_known": "test_tokens.py::test_the_database_refuses_senseless_tokens",
+    "token_scope_of_narrow_roles": "test_tokens.py::test_the_database_refuses_senseless_tokens",
 }
 
 

@@ -44,7 +44,7 @@ def windows(task: str | None = None) -> list[missed.Missed]:
         return missed.listed(session, task=task)
 
 
-def _expiring(world: World, milliseconds: int = 300, **more: Any) -> str:
+def _expiring(world: World, milliseconds: int = 1500, **more: Any) -> str:
     kit.advance(now() - timedelta(hours=1) + timedelta(milliseconds=milliseconds))
     return world.task("a", Delay(*ORDERS, "1h"), **({"min_interval": "0s"} | more))
 
@@ -92,7 +92,7 @@ def test_a_window_that_closes_unused_is_told_with_the_reason(
         at = now() - timedelta(minutes=59, seconds=59.6)
     kit.advance(at)
     assert follower.rest() == 0
-    wait_until(lambda: _closed(follower), 5)
+    wait_until(lambda: _closed(follower), 60)
     (found,) = windows(task)
     assert (found.reason, found.run_id) == (reason, None)
     assert begun < found.opened_at < found.closed_at < now()
@@ -102,7 +102,7 @@ def test_a_window_that_was_used_is_not_missed(world: World, follower: Follower) 
     # T23
     _expiring(world)
     assert follower.rest() == 1
-    wait_until(lambda: _closed(follower), 5)
+    wait_until(lambda: _closed(follower), 60)
     assert windows() == []
 
 
@@ -113,7 +113,7 @@ def test_a_window_that_was_used_before_the_service_came_is_not_missed(world: Wor
     assert kit.states(task) == ["done"]
     found = Follower()
     found.rest()
-    wait_until(lambda: _closed(found), 5)
+    wait_until(lambda: _closed(found), 60)
     assert windows() == []
 
 
@@ -125,7 +125,7 @@ def test_a_window_that_the_pass_beside_it_used_is_not_missed(world: World, follo
     world.poll()
     follower.rest()
     assert world.serve() == 1
-    wait_until(lambda: _closed(follower), 5)
+    wait_until(lambda: _closed(follower), 60)
     assert (kit.states(task), windows()) == (["done"], [])
 
 
@@ -133,7 +133,7 @@ def test_a_run_that_came_too_late_is_a_missed_window(world: World, follower: Fol
     # T23
     task = _expiring(world)
     assert follower.rest() == 1
-    wait_until(lambda: _closed(follower), 5)
+    wait_until(lambda: _closed(follower), 60)
     world.serve()
     (found,) = windows(task)
     assert kit.states(task) == ["lapsed"]

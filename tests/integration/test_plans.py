@@ -123,7 +123,7 @@ def _pages_of_a_claim(engine: Engine, cursor: Cursor) -> int:
         "p_worker": "w",
     }
     with captured(engine) as statements, engine.connect() as connection, connection.begin() as tx:
-        tx_rows = connection.execute(claiming(Job, cursor.lane, 20, under_limits=False), parameters)
+        tx_rows = connection.execute(claiming(Job, claims.Form(cursor.lane, 20)), parameters)
         tx_rows.close()
         tx.rollback()
     return explain(engine, statements[-1], analyze=True).pages_of("job_waiting_main")

@@ -16,13 +16,13 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from app import claims, db
 from app.alarm import HandBack, alarm
+from app.calling import CeleryCalls
 from app.celery import app as celery_app
 from app.claims import Cursor, keeper
 from app.errors import PoolExhausted, TidemillError
 from app.jobs import Outcome, this_job
 from app.jobs.model import Job, JobLog
 from app.jobs.run import Runner
-from app.tasks import CeleryCalls
 from tests.kit import rows, tasks
 from tests.kit.waiting import wait_until
 from tidemill import enqueue, enqueue_many, retry, transaction
@@ -238,7 +238,7 @@ def test_what_waits_behind_a_slow_job_goes_back_though_the_job_holds_all_connect
         with db.engine().connect() as one, db.engine().connect() as two:
             one.execute(sa.select(1))
             two.execute(sa.select(1))
-            wait_until(lambda: _waiting(session) == 5, 20)
+            wait_until(lambda: _waiting(session) == 5, 60)
             done.set()
 
     db.become_worker_child()

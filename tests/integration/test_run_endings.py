@@ -298,7 +298,7 @@ def test_a_late_worker_saves_nothing(world: World) -> None:
             world.sweep()
             world.pass_backoff()
             with ThreadPoolExecutor(1) as threads:
-                assert threads.submit(world.serve).result(10) == 1
+                assert threads.submit(world.serve).result(60) == 1
             run.advance(MART[0], built_to=day(7))
 
     task = world.task("a", DAILY, body)

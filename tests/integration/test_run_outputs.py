@@ -51,11 +51,11 @@ def test_a_stranger_that_holds_an_output_only_delays_the_end(
         assert stranger.execute(row).scalar_one() == day(0)
         worker = threading.Thread(target=world.serve)
         worker.start()
-        wait_until(lambda: world.calls.runs, 10)
+        wait_until(lambda: world.calls.runs, 60)
         worker.join(1.5)
         assert worker.is_alive(), "it waits for the stranger, for longer than a job would"
         stranger.rollback()
-    worker.join(20)
+    worker.join(60)
     assert kit.states(task) == ["done"]
     assert ctl.get(*MART) == day(1)
 

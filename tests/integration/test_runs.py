@@ -84,9 +84,9 @@ def test_what_moves_as_a_run_ends_leads_to_exactly_one_more_run(world: World, po
             ctl.advance(ORDERS[0], loaded_to=day(2), session=session)
             if not value_first:
                 paused.go_on()
-                assert served.result(10) == 1
+                assert served.result(60) == 1
         paused.go_on()
-        served.result(10)
+        served.result(60)
     world.step()
     assert world.step() == 0
     assert kit.states(task) == ["done", "done"]

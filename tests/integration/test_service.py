@@ -231,7 +231,7 @@ def test_a_rest_ends_by_itself(world: World, follower: Follower) -> None:
     world.serve()
     assert follower.rest() == 0, "its min_interval is not over"
     assert follower.memory.next_timer is not None
-    wait_until(lambda: follower.rest() == 1, 5)
+    wait_until(lambda: follower.rest() == 1, 60)
     assert kit.states(task) == ["done", "waiting"]
 
 
@@ -247,7 +247,7 @@ def test_a_rest_that_ends_while_the_pass_begins_is_not_forgotten(world: World, s
     kit.advance(now(), ITEMS)
     thread = threading.Thread(target=found.once)
     thread.start()
-    wait_until(lambda: datetime.now(UTC) > kit.row(task).start_after + timedelta(milliseconds=50), 5)
+    wait_until(lambda: datetime.now(UTC) > kit.row(task).start_after + timedelta(milliseconds=50), 60)
     session.rollback()
     thread.join()
     found.rest()

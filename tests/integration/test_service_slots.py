@@ -132,7 +132,7 @@ def test_a_slot_is_never_kept_for_longer_than_max_hold(world: World) -> None:
     stage.low_wait(0, 1)
     assert stage.kept() == [-10]
     assert [len(stage.take().rows) for _ in range(2)] == [1, 0]
-    wait_until(lambda: stage.take().rows, 5)
+    wait_until(lambda: stage.take().rows, 60)
     stage.follower.rest()
     stage.follower.once()
     assert stage.kept() == []
@@ -190,7 +190,7 @@ def test_claims_from_two_connections_obey_together(world: World) -> None:
 
         def take(start: threading.Barrier = start) -> Claim:
             cursor = Cursor(TaskRun, QUEUE)
-            start.wait(10)
+            start.wait(60)
             return stage.take(cursor)
 
         with ThreadPoolExecutor(2) as threads:
@@ -266,6 +266,6 @@ def test_ageing_does_not_undo_what_is_kept(world: World) -> None:
     pools.age()
     assert stage.rank(stage.low[1]) == -9
     assert len(stage.take(Cursor(TaskRun, QUEUE)).rows) == 0
-    wait_until(lambda: pools.age().raised, 10)
+    wait_until(lambda: pools.age().raised, 60)
     assert stage.rank(stage.low[1]) == -15
     assert len(stage.take(Cursor(TaskRun, QUEUE)).rows) == 1

@@ -135,12 +135,12 @@ def test_two_passes_and_a_run_by_hand_at_once_make_one_run(world: World, by_hand
     start = threading.Barrier(3)
 
     def by_hand(_: int) -> None:
-        start.wait(10)
+        start.wait(60)
         with suppress(BadRequest):
             operate.start(task)
 
     def poll(_: int) -> None:
-        start.wait(10)
+        start.wait(60)
         world.poll()
 
     for number in range(8):
@@ -163,9 +163,9 @@ def test_a_pass_that_waits_for_nobody(world: World) -> None:
         assert world.poll().started == 0
         by_hand = threads.submit(operate.start, task)
         paused.go_on()
-        assert first.result(10).started == 1
+        assert first.result(60).started == 1
         with pytest.raises(BadRequest, match="wait for its end, or cancel it first"):
-            by_hand.result(10)
+            by_hand.result(60)
     assert kit.states(task) == ["waiting"]
 
 
@@ -180,7 +180,7 @@ def test_an_evaluation_that_began_before_the_end_of_a_run_starts_nothing(world: 
         assert world.poll().started == 0
         assert _start(task) == Started({})
         paused.go_on()
-        assert served.result(10) == 1
+        assert served.result(60) == 1
     assert world.poll().started == 0
     assert kit.states(task) == ["done"]
     assert kit.row(task).generation > kit.runs(task)[0].generation

@@ -161,7 +161,7 @@ def test_services_that_start_at_once_write_the_same(world: World) -> None:
     begin = threading.Barrier(4)
 
     def start(_: int) -> Synced:
-        begin.wait(10)
+        begin.wait(60)
         return synchronize()
 
     with ThreadPoolExecutor(4) as threads:
@@ -218,7 +218,7 @@ def test_a_task_that_somebody_changes_is_waited_for(world: World) -> None:
             endings.lock_task(session, task)
             session.execute(sa.update(TASK).where(TASK.c.name == task).values(paused=True))
             synced = threads.submit(world.sync)
-        assert synced.result(10).changed == (task,)
+        assert synced.result(60).changed == (task,)
     row = kit.row(task)
     assert (row.paused, row.priority) == (True, 3), "what an operator said lasts over a release"
     operate.resume(task)

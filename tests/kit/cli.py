@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,8 +55,8 @@ def tidemill(capsys: pytest.CaptureFixture[str]) -> Tidemill:
     return call
 
 
-def script(words: str, env: Mapping[str, str], cwd: Path = ROOT) -> Said:
-    command = [str(SCRIPT), *words.split()]
+def script(words: str, env: Mapping[str, str], cwd: Path = ROOT, more: Sequence[str] = ()) -> Said:
+    command = [str(SCRIPT), *words.split(), *more]
     done = subprocess.run(
         command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60
     )

@@ -68,7 +68,7 @@ class LocalContainer:
             self.process.kill()  # as a container's: the whole tree
         else:
             self.process.terminate() if number == 15 else self.process.stop()
-            self.process.wait(30)
+            self.process.wait(60)
 
     def restart(self, timeout: float = 10) -> None:
         if self.status == "running":

@@ -36,7 +36,7 @@ DECLARE
 BEGIN
     PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid();
-    FOR name IN SELECT oid FROM pg_class WHERE relkind = 'r' AND relname <> 'alembic_version'
+    FOR name IN SELECT oid FROM pg_class WHERE relkind = 'r' AND relname NOT IN ('alembic_version', 'sharding')
         AND relnamespace IN ('tidemill'::regnamespace, 'public'::regnamespace)
     LOOP
         IF pg_relation_size(name) > 500000 THEN

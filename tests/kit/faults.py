@@ -83,7 +83,7 @@ class Pause:
     def __call__(self, point: str) -> None:
         if point == self.point and self._taken.acquire(blocking=False):
             self.reached.set()
-            self._go_on.wait(30)
+            self._go_on.wait(60)
 
     def wait(self, seconds: float = 10.0) -> None:
         assert self.reached.wait(seconds), f"{self.point} was not reached within {seconds:g} s"

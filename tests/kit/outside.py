@@ -13,13 +13,15 @@ from typing import Any
 
 from kombu import Connection
 
-from tests.kit import servers
+from app.outbox.broker import EXCHANGE, MARK, PREFIX
+from tests.kit import events, servers, stages_world
 
 EMBEDDED = "embedded"
 _BROKERS = {"redis": "TEST_REDIS_URL", "rabbitmq": "TEST_RABBITMQ_URL"}
 _POSTGRES = "TEST_POSTGRES_URL"
 #: Those that the tasks of the kit use.
-QUEUES = ("jobs", "other", "control", "reactive.default", "reactive.apart", "reactive.crowd")
+QUEUES = ("jobs", "other", "control", "reactive.default", "reactive.apart", "reactive.crowd", *stages_world.QUEUES)
+EVENTS = (MARK, *(f"{PREFIX}{name}" for name in events.NAMES))
 
 
 def brokers() -> list[str]:
@@ -52,5 +54,6 @@ def _empty(kind: str, url: str) -> None:
         return
     with Connection(url) as connection:
         channel: Any = connection.default_channel
-        for queue in QUEUES:
+        for queue in (*QUEUES, *EVENTS):
             channel.queue_delete(queue=queue)
+        channel.exchange_delete(EXCHANGE.name)

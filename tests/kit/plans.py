@@ -16,6 +16,8 @@ from sqlalchemy.engine import Engine
 class Statement:
     text: str
     parameters: Any
+    #: Sent with it, before it.
+    settings: str = ""
 
 
 @contextmanager
@@ -24,7 +26,8 @@ def captured(engine: Engine) -> Iterator[list[Statement]]:
     found: list[Statement] = []
 
     def note(_connection: Any, _cursor: Any, text: str, parameters: Any, _context: Any, _many: object) -> None:
-        found.append(Statement(text, parameters))
+        settings, _, statement = text.rpartition("; ") if text.startswith("SET LOCAL ") else ("", "", text)
+        found.append(Statement(statement, parameters, settings))
 
     event.listen(engine, "before_cursor_execute", note)
     try:
@@ -80,6 +83,8 @@ def explain_prepared(engine: Engine, prepare: Statement, run: Statement, *, anal
     own = sa.create_engine(engine.url, poolclass=sa.NullPool)
     with own.connect() as connection, connection.begin() as tx:
         connection.exec_driver_sql("SET LOCAL plan_cache_mode = force_generic_plan")
+        if run.settings:
+            connection.exec_driver_sql(run.settings)
         connection.exec_driver_sql(prepare.text)
         found = connection.exec_driver_sql(f"EXPLAIN ({options}) {run.text}", run.parameters).scalar_one()
         tx.rollback()

@@ -64,7 +64,7 @@ class Process:
     def kill(self) -> None:
         """As a power failure would: the whole tree, at once."""
         self._signal(signal.SIGKILL)
-        self._process.wait(10)
+        self._process.wait(60)
 
     @staticmethod
     def kill_one(pid: int) -> None:
@@ -82,14 +82,14 @@ class Process:
         if self.status is None:
             self._process.terminate()
 
-    def wait(self, timeout: float = 30.0) -> int:
+    def wait(self, timeout: float = 60.0) -> int:
         """Its exit status, when it has ended by itself."""
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} still runs after {timeout:g} s; its log:\n{self.log}") from None
 
-    def wait_for(self, what: str | Callable[[str], object], timeout: float = 20.0) -> str:
+    def wait_for(self, what: str | Callable[[str], object], timeout: float = 120.0) -> str:
         """Until its log matches, or a predicate of it holds; fails at once if the process ends instead."""
         found = what if callable(what) else lambda text: re.search(what, text)
 
@@ -112,7 +112,7 @@ class Process:
     def end(self) -> None:
         """At the end of a test: at once, whatever state it is in."""
         self._signal(signal.SIGKILL)
-        self._process.wait(10)
+        self._process.wait(60)
 
 
 class Processes:
@@ -132,8 +132,10 @@ class Processes:
     def python(self, code: str, env: Mapping[str, str], name: str = "python") -> Process:
         return self.start([sys.executable, "-c", code], env, name)
 
-    def celery(self, env: Mapping[str, str], *arguments: str, name: str) -> Process:
-        return self.start([sys.executable, "-m", "celery", "-A", "app", *arguments], env, name)
+    def celery(
+        self, env: Mapping[str, str], *arguments: str, name: str, program: Sequence[str] = ("celery",)
+    ) -> Process:
+        return self.start([sys.executable, "-m", *program, "-A", "app", *arguments], env, name)
 
     def celery_worker(
         self,
@@ -145,13 +147,15 @@ class Processes:
         options: Sequence[str] = (),
         *,
         ready: bool = True,
+        program: Sequence[str] = ("celery",),
     ) -> Process:
+        """`program`: a module that runs Celery, with what it is to be told before Celery's own arguments."""
         name = name or f"worker{next(self._numbers)}"
         taken = [] if queues is None else ["-Q", ",".join(queues)]
         plain = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
         env = dict(env) if modules is None else {**env, "TIDEMILL_MODULES": modules}
         arguments = ["worker", "-c", str(concurrency), "-n", f"{name}@%h", *taken, *plain, *options]
-        worker = self.celery(env, *arguments, name=name)
+        worker = self.celery(env, *arguments, name=name, program=program)
         if ready:
             worker.wait_for(rf"{name}@\S+ ready\.")
         return worker

@@ -78,7 +78,7 @@ class Worker:
         self._stop = False
         self._server = RunServer(self, "w/1", timedelta(minutes=1), lambda: self._stop)
 
-    def call_function(self, work: Run, name: str, args: Sequence[Any]) -> Failure | None:  # noqa: ARG002
+    def call_function(self, work: Run, name: str, args: Sequence[Any]) -> Failure | None:
         self.runs.append(work)
         self._stop = True
         try:

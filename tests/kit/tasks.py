@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from tests.kit import faults
 from tests.kit.waiting import pause
 from tidemill import Call, batched, this_job
 
+log = logging.getLogger(__name__)
 faults.install_from(os.environ)
 
 _BEGUN = sa.text(
@@ -50,6 +52,11 @@ def noted(task: str, value: object) -> Iterator[None]:
 @shared_task
 def noop() -> None:
     """Touches nothing."""
+
+
+@shared_task
+def say(value: Any) -> None:
+    log.info("said %r", value)
 
 
 @shared_task

@@ -11,7 +11,7 @@ PAUSE_SECONDS = 0.005
 PAUSE_MOST_SECONDS = 0.1
 
 
-def wait_until(predicate: Callable[[], T], timeout: float = 10.0, what: str = "") -> T:
+def wait_until(predicate: Callable[[], T], timeout: float = 60.0, what: str = "") -> T:
     """Looks again and again until `predicate` says something true, and returns that; `AssertionError` if it never
     does. Pauses grow with the time waited, so that a test that waits long does not take the processor from others."""
     begun = time.monotonic()
@@ -38,3 +38,15 @@ def never_within(predicate: Callable[[], object], seconds: float) -> bool:
 def pause(seconds: float) -> None:
     """For code under test that is to take some time: the bodies of tasks."""
     time.sleep(seconds)
+
+
+def wait_while_it_moves(look: Callable[[], T], done: Callable[[T], object], still_seconds: float = 180.0) -> T:
+    """For long work on a loaded machine: until what is seen is `done`; `AssertionError` only if it stays the same."""
+    seen, moved = look(), time.monotonic()
+    while not done(seen):
+        time.sleep(PAUSE_MOST_SECONDS)
+        if (now := look()) != seen:
+            seen, moved = now, time.monotonic()
+        elif time.monotonic() - moved > still_seconds:
+            raise AssertionError(f"nothing has moved for {still_seconds:g} s: {seen!r}")
+    return seen

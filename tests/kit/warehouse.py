@@ -233,7 +233,7 @@ def _one_of_the_crowd(name: str) -> Any:
     def one(run: Run) -> None:
         del run
         with counted(name):
-            pause(0.03)
+            pause(0.1)
 
     one.__name__ = one.__qualname__ = name
     return one

@@ -246,7 +246,6 @@ def should_start() -> list[str]:
 
 
 @pytest.mark.usefixtures("database_url")
-@pytest.mark.timeout(240)
 def test_the_service_knows_what_the_naive_evaluator_says() -> None:
     run_state_machine_as_test(
         Machine,

@@ -172,6 +172,18 @@ def test_nothing_is_lost_and_nothing_waits_for_ever(
         assert not task.trigger.check(to_datetime(T + 100 * DAY), values, seen).fired
 
 
+def test_what_is_made_of_two_reaches_as_far_as_the_lesser() -> None:
+    """Nobody has moved it before, and the one that is read first lies further ahead."""
+    (a, b, c), span = NAMES[:3], "60min"
+    maker = Task("maker", All(Delta(*b, span), Delta(*a, span)), "p", 0, (c,), 0)
+    taker = Task("taker", Delta(*c, span), "p", 0, (), 0)
+    outcome = played(Warehouse((maker, taker), (Pool("p"),)), [(0, a), (10 * MINUTE, b)], holds=False)
+    assert [(each.task, [value for _, _, value in each.window]) for each in outcome.launches] == [
+        ("maker", [T + 10 * MINUTE, T]),
+        ("taker", [T]),
+    ]
+
+
 @given(warehouses(), moves, st.booleans(), st.sampled_from([0.0, 0.4]))
 def test_no_run_too_many(
     warehouse: Warehouse,

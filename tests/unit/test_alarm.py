@@ -132,3 +132,51 @@ def test_at_the_end_of_the_grace_work_is_handed_back(alarm: Alarm) -> None:
     with pytest.raises(HandBack):
         work(alarm)
     timer.join()
+
+
+def test_on_patrol_each_call_has_its_own_end(alarm: Alarm) -> None:
+    # S17
+    with alarm.patrol():
+        for _ in range(3):
+            assert alarm.call(at(5), lambda: OutOfTime("never"), lambda: "done") == "done"
+        begun = time.monotonic()
+        with pytest.raises(OutOfTime, match="over"):
+            alarm.call(at(0.1), lambda: OutOfTime("over"), pause, 5)
+        assert time.monotonic() - begun < 2
+        # A longer call after a shorter one, and what runs between two calls, are let be.
+        pause(0.2)
+        assert alarm.call(at(5), lambda: OutOfTime("never"), lambda: pause(0.2)) is None
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_on_patrol_the_end_of_the_lease_stops_a_call_too(alarm: Alarm) -> None:
+    # S12: whoever cannot keep an entity stops working on it.
+    alarm.set("lease", at(0.1), lambda: ClaimIsLost("the lease ends"))
+    with alarm.patrol(), pytest.raises(ClaimIsLost):
+        alarm.call(at(5), lambda: OutOfTime("never"), pause, 5)
+
+
+def test_nothing_begins_after_a_deadline(alarm: Alarm) -> None:
+    # S12: a process that stood still has missed its alarm, and may wake up just before it calls something.
+    called: list[int] = []
+    for begin in (lambda: alarm.call(at(5), lambda: OutOfTime("never"), called.append, 1), lambda: work(alarm)):
+        alarm.set("lease", at(-1), lambda: ClaimIsLost("the lease ended"))
+        with pytest.raises(ClaimIsLost, match="the lease ended"):
+            begin()
+    alarm.set("lease", at(-1), lambda: ClaimIsLost("the lease ended"))
+    with alarm.patrol(), pytest.raises(ClaimIsLost):
+        alarm.call(at(5), lambda: OutOfTime("never"), called.append, 1)
+    assert called == []
+
+
+def test_on_patrol_a_worker_that_stops_hands_back(alarm: Alarm) -> None:
+    # J8
+    over = threading.Event()
+    alarm.hand_back = over.is_set
+    timer = threading.Timer(0.05, over.set)
+    timer.start()
+    with alarm.patrol(), pytest.raises(HandBack):
+        alarm.call(at(5), lambda: OutOfTime("never"), pause, 5)
+    with pytest.raises(HandBack):
+        alarm.call(at(5), lambda: OutOfTime("never"), pause, 5)
+    timer.join()

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import pytest
 
+from app import words
 from app.cli import output
 from app.cli.arguments import NONE, Moment, OrNone, Past, RateText
 from app.cli.modules import refuse_names_of_ours
@@ -113,8 +114,8 @@ def test_limits_may_be_taken_away() -> None:
     assert converted(OrNone(1), "3") == 3
 
 
-def test_examples_of_the_output_module_hold() -> None:
-    found = doctest.testmod(output)
+def test_examples_of_words_hold() -> None:
+    found = doctest.testmod(words)
     assert found.attempted > 0
     assert found.failed == 0
 
@@ -129,13 +130,21 @@ def test_no_url_is_on_a_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMILL_BROKER_URL", "redis://:secret@broker.example")
     settings.cache_clear()
     try:
-        found, env = specs(2, ["jobs", "mail"], 5555), environment()
+        found, env = specs(2, ["jobs", "mail"], 5555, 8765), environment()
     finally:
         monkeypatch.undo()
         settings.cache_clear()
-    assert [spec.name for spec in found] == ["worker-1", "worker-2", "control", "scheduler", "beat", "flower"]
+    assert [spec.name for spec in found] == [
+        "worker-1",
+        "worker-2",
+        "control",
+        "scheduler",
+        "beat",
+        "flower",
+        "console",
+    ]
     assert [spec.stage for spec in found].count(Stage.WORKER) == 3
-    assert not [word for spec in found for word in spec.command if "example" in word]
+    assert not [word for spec in found for word in spec.command if ".example" in word]
     assert env["TIDEMILL_BROKER_URL"] == "redis://:secret@broker.example"
     assert "jobs,mail" in found[0].command
 

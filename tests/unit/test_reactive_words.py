@@ -9,11 +9,11 @@ import click
 import pytest
 
 from app.cli.reactive_arguments import At, named
-from app.cli.reactive_words import STATES, run, shown
+from app.cli.reactive_words import run, shown
 from triggers.aggregates import All
 from triggers.listing import STATES as LISTED
 from triggers.trigger import Delta
-from triggers.why import Why
+from triggers.why import STATES, Why
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 NAME = ("dds.orders", "loaded_to")

@@ -16,17 +16,15 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
 from app.claims import Executor
+from app.stream import FIRST_XID, Snapshot, TransactionId, ahead, cluster, end, new_in
 from triggers.ctl import Parameter
 from triggers.instants import Instant
-from triggers.model import Ctl, CtlChange, ReactiveCursor, ReactiveEvent, Snapshot, TransactionId
+from triggers.model import Ctl, CtlChange, ReactiveCursor, ReactiveEvent
 from triggers.polling import micros
 
-#: The first number that a transaction of a cluster has, long ago for all of them.
-FIRST_XID = "3"
 #: More that moved at once is not followed any more, but read anew as a whole.
 LIMIT = 20_000
 #: As a session that holds duties may be silent (`app.duties`).
@@ -55,16 +53,16 @@ def take_over(session: Session) -> int:
     """From now on the streams are followed from here; returns the new term. To be called before anything is read, in
     a transaction that sees one snapshot throughout. Whoever has the row for long is not waited for."""
     session.execute(sa.select(_end_when_frozen(), sa.func.set_config("lock_timeout", "1s", True)))
-    here = {"snapshot": sa.func.pg_current_snapshot(), "cluster": _cluster(), "moved_at": sa.func.clock_timestamp()}
+    here = {"snapshot": sa.func.pg_current_snapshot(), "cluster": cluster(), "moved_at": sa.func.clock_timestamp()}
     anew = {"term": ReactiveCursor.term + 1, "compared_at": None, "differences": 0}
     insert = postgresql.insert(ReactiveCursor).values(id=1, term=1, **here)
     next_term = insert.on_conflict_do_update(index_elements=["id"], set_=here | anew)
     term = int(session.execute(next_term.returning(ReactiveCursor.term)).scalar_one())
     # Rows that were restored from another cluster may have numbers that this one has not come to: without this they
     # would be new for ever.
-    for stream in (CtlChange, ReactiveEvent):
-        to_come = stream.xid >= _end(sa.func.pg_current_snapshot())
-        session.execute(sa.update(stream).where(to_come).values(xid=sa.cast(FIRST_XID, TransactionId)))
+    for each in (CtlChange, ReactiveEvent):
+        to_come = each.xid >= end(sa.func.pg_current_snapshot())
+        session.execute(sa.update(each).where(to_come).values(xid=sa.cast(FIRST_XID, TransactionId)))
     return term
 
 
@@ -85,24 +83,10 @@ def _end_when_frozen() -> sa.ColumnElement[str]:
     return sa.func.set_config("idle_in_transaction_session_timeout", f"{FROZEN_SECONDS}s", True)
 
 
-def _cluster() -> Any:
-    control = sa.func.pg_control_system().table_valued(sa.column("system_identifier", sa.BigInteger))
-    return sa.select(control.c.system_identifier).scalar_subquery()
-
-
-def _ahead(snapshot: Any) -> sa.ColumnElement[bool]:
-    """It knows of transactions that have not been: those that will have their numbers would not be new to it."""
-    return _end(snapshot) > _end(sa.func.pg_current_snapshot())
-
-
-def _end(snapshot: Any) -> sa.ColumnElement[Any]:
-    return sa.func.pg_snapshot_xmax(snapshot, type_=TransactionId)
-
-
 _LOCKING = sa.select(
     sa.cast(ReactiveCursor.snapshot, sa.Text).label("snapshot"),
     ReactiveCursor.term,
-    sa.and_(ReactiveCursor.cluster == _cluster(), ~_ahead(ReactiveCursor.snapshot)).label("usable"),
+    sa.and_(ReactiveCursor.cluster == cluster(), ~ahead(ReactiveCursor.snapshot)).label("usable"),
     _end_when_frozen(),
 ).with_for_update()
 
@@ -140,8 +124,8 @@ def anything_new(executor: Executor, term: int, timer: Instant | None) -> bool:
 def _reading() -> Any:
     before = sa.cast(sa.bindparam("snapshot", type_=sa.Text), Snapshot)
     most = sa.bindparam("most", type_=sa.Integer)
-    moved = sa.union(*_new(before, CtlChange, CtlChange.entity, CtlChange.parameter)).limit(most).subquery("moved")
-    events = sa.union(*_new(before, ReactiveEvent, ReactiveEvent.task)).limit(most).subquery("events")
+    moved = sa.union(*new_in(before, CtlChange, CtlChange.entity, CtlChange.parameter)).limit(most).subquery("moved")
+    events = sa.union(*new_in(before, ReactiveEvent, ReactiveEvent.task)).limit(most).subquery("events")
     # For each by index: a join would read all values there are, as the planner cannot know how few have moved.
     named = sa.and_(Ctl.entity == moved.c.entity, Ctl.parameter == moved.c.parameter)
     value = sa.select(micros(Ctl.value)).where(named).scalar_subquery()
@@ -166,19 +150,8 @@ def _peeking() -> Any:
     first = [
         each.order_by(stream.xid).limit(sa.literal_column("1")).scalar_subquery()
         for stream in (CtlChange, ReactiveEvent)
-        for each in _new(before, stream, stream.xid)
+        for each in new_in(before, stream, stream.xid)
     ]
     term = sa.select(ReactiveCursor.term).scalar_subquery()
-    new = sa.or_(_ahead(before), *(each.is_not(None) for each in first))
+    new = sa.or_(ahead(before), *(each.is_not(None) for each in first))
     return sa.select(new, term, micros(sa.func.clock_timestamp()))
-
-
-def _new(before: Any, stream: Any, *columns: Any) -> list[Any]:
-    """Two index ranges: what had not begun when the snapshot was taken, and what was under way. Never also by `id`:
-    that is drawn before the transaction has its number."""
-    begun = sa.select(sa.func.pg_snapshot_xip(before, type_=TransactionId)).scalar_subquery()
-    under_way = sa.func.array(begun, type_=ARRAY(TransactionId))
-    return [
-        sa.select(*columns).where(stream.xid >= _end(before)),
-        sa.select(*columns).where(stream.xid == sa.any_(under_way)),
-    ]

@@ -38,7 +38,7 @@ LIMIT = 2000
 COMPARE_SECONDS = 60.0
 HOLD_SECONDS = 0.25
 #: It is done no more than every so many times what it took.
-HOLD_PART, QUICK_SECONDS = 20, 0.05
+HOLD_PART, QUICK_SECONDS = 20.0, 0.05
 #: The cursor of a quiet system is moved now and then, so that retention may follow.
 MOVE_SECONDS = 10.0
 #: Tasks that another transaction was changing are looked at again this soon.

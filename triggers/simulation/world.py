@@ -365,9 +365,12 @@ class World:
     def _deliver(self, run: SimRun, task: Task) -> None:
         """What it made reaches as far as the least of what it was made from."""
         known = [current for _, _, current in run.window if current is not None]
-        for parameter in task.produces if known else ():
-            if self._current.get(parameter, known[0] - 1) < min(known):
-                self._move(parameter, min(known))
+        if not known:
+            return
+        least = min(known)
+        for parameter in task.produces:
+            if self._current.get(parameter, least - 1) < least:
+                self._move(parameter, least)
 
     def _launched(self, run: SimRun, outcome: str) -> None:
         ended = None if outcome == "running" else self._now

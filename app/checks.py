@@ -1,0 +1,82 @@
+"""What decorators are given, checked when a module is imported: each refusal names whose option it is, and the value.
+
+`whose` begins the sentence, such as the name of the task.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from app.clock import Rate, duration
+from app.errors import BadRequest, TooLarge
+
+MOST_PARALLEL = 100_000
+
+
+def checked_span(whose: str, option: str, value: Any, least: str = "0s") -> timedelta:
+    try:
+        span = duration(value)
+    except ValueError as error:
+        raise BadRequest(f"{whose}: {option}: {error}") from None
+    if not duration(least) <= span <= timedelta(days=36_500):
+        raise BadRequest(f"{whose}: {option}={value!r} must be {least} or more, and less than a hundred years")
+    return span
+
+
+def checked_count(whose: str, option: str, value: Any, allowed: range) -> int:
+    if type(value) is not int or value not in allowed:
+        raise BadRequest(f"{whose}: {option}={value!r:.100} must be a whole number from {allowed[0]} to {allowed[-1]}")
+    return value
+
+
+def checked_word(whose: str, option: str, value: Any, words: tuple[str, ...]) -> str:
+    if value not in words:
+        raise BadRequest(f"{whose}: {option}={value!r:.100} must be one of {', '.join(words)}")
+    return str(value)
+
+
+def checked_line(whose: str, option: str, value: Any, most: int) -> str:
+    """Text that can be shown on a line."""
+    if type(value) is not str or not value.strip() or not value.isprintable():
+        raise BadRequest(f"{whose}: {option}={value!r:.100} must be printable text on one line that is not empty")
+    if len(value) > most:
+        raise TooLarge(f"{whose}: {option} is {len(value)} characters long, more than {most}")
+    return value
+
+
+def check_limits(whose: str, max_parallel: Any, rate_limit: Any) -> None:
+    if max_parallel is not None and (type(max_parallel) is not int or not 1 <= max_parallel <= MOST_PARALLEL):
+        raise BadRequest(
+            f"{whose}: max_parallel={max_parallel!r:.100} must be a whole number from 1 to {MOST_PARALLEL}, or None "
+            "for no limit"
+        )
+    if rate_limit is not None:
+        if not isinstance(rate_limit, str):
+            raise BadRequest(f"{whose}: rate_limit={rate_limit!r:.100} must be text such as '10/min', or None")
+        try:
+            Rate.parse(rate_limit)
+        except ValueError as error:
+            raise BadRequest(f"{whose}: rate_limit: {error}") from None
+
+
+def check_plain(whose: str, function: Callable[..., Any]) -> None:
+    """Calling it does its work, and it has a name."""
+    if getattr(function, "__name__", "") == "<lambda>":
+        raise BadRequest(f"{whose} is a lambda: write a function with 'def'")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        kind = "an async function" if inspect.iscoroutinefunction(function) else "a generator"
+        raise BadRequest(
+            f"{whose} is {kind}: calling it does nothing; write a plain function with 'def' and without 'yield'"
+        )
+
+
+def importable_name(thing: Any, plural: str) -> str:
+    """Of a function or a class that a worker finds by importing its module."""
+    if thing.__module__ == "__main__":
+        raise BadRequest(f"{thing.__qualname__} lies in a script: workers find {plural} by importing a module")
+    if "<locals>" in thing.__qualname__:
+        raise BadRequest(f"{thing.__qualname__} lies within a function: workers find {plural} by importing a module")
+    return f"{thing.__module__}.{thing.__qualname__}"

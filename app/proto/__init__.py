@@ -1,0 +1,1 @@
+"""The protos of gRPC, and the code that is made of them: `make proto`."""

@@ -1,0 +1,1 @@
+"""As the packages of the protos are named."""

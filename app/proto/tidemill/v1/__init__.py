@@ -1,0 +1,1 @@
+"""`tidemill.v1`: stages in other services, states of stages, the control table."""

@@ -1,0 +1,2 @@
+"""Purchases that somebody outside has to approve: a process here, and the actor in programs of their own, which talk
+HTTP."""

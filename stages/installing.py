@@ -1,0 +1,34 @@
+"""Putting the database trigger on a watched table (S7): `stages.install`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from app.errors import BadRequest, NotMigrated
+from stages.watched import kind_of
+
+
+def install(connection: Connection | Session, *entities: Any) -> None:
+    """Has the database count versions and enqueue the system stage with every write of these tables, whoever writes.
+
+    May be called again at any time. In an Alembic migration: `stages.install(op.get_bind(), Offer)`; in a script, after
+    `create_all`. The same in SQL: `select tidemill.watch('offer')`."""
+    for each in entities:
+        kind = kind_of(each)
+        try:
+            with connection.begin_nested():
+                connection.execute(sa.select(sa.func.tidemill.watch(kind.table, kind.name)))
+        except NotMigrated:
+            raise
+        except DBAPIError as error:
+            diagnosis = getattr(error.orig, "diag", None)
+            message = getattr(diagnosis, "message_primary", None)
+            if message is None:
+                raise
+            hint = getattr(diagnosis, "message_hint", None)
+            raise BadRequest(f"{message}: {hint}" if hint else str(message)) from error

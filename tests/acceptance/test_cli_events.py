@@ -1,0 +1,134 @@
+"""`tidemill events`, and what `status` and `doctor` say of it (S14)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+from sqlalchemy.orm import Session
+
+from app import outbox
+from app.db import transaction
+from tests.kit import events as kit
+from tests.kit.cli import Tidemill, one_sentence
+
+pytestmark = pytest.mark.usefixtures("made")
+
+
+@pytest.fixture
+def made(engine: Engine, broker_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    kit.create(engine)
+    with kit.own_relay(monkeypatch):
+        yield
+
+
+def test_status_before_anything(tidemill: Tidemill) -> None:
+    said = tidemill("events status").out
+    assert "no relay has ever run here" in said
+    assert "nothing waits; 0 published so far, 0 subscriptions" in said
+    assert "Events" not in tidemill("status").out
+    told = tidemill("events status --json").data
+    assert (told["started"], told["waiting"], told["error"]) == (False, 0, None)
+
+
+def test_status_of_what_waits(tidemill: Tidemill, session: Session) -> None:
+    kit.save_all(session, 2)
+    kit.publish()
+    kit.save_all(session, 3)
+    session.execute(sa.text("UPDATE tidemill.event SET saved_at = now() - interval '2 minutes'"))
+    session.execute(sa.text("UPDATE tidemill.event_relay SET error = 'no', failed_at = now() - interval '5 minutes'"))
+    session.commit()
+    told = tidemill("events status --json").data
+    assert (told["waiting"], told["published"], told["error"]) == (3, 2, "no")
+    assert told["oldest"] >= 120
+    said = tidemill("events status").out
+    assert "3 not published, the first for 2min" in said
+    assert "! no (for 5min" in said
+    assert tidemill("status --json").data["events"]["waiting"] == 3
+    assert "3 not published" in tidemill("status").out
+    finding = _finding(tidemill)
+    assert finding["level"] == "fail"
+    assert "3 not published, the first for 2min" in finding["detail"]
+
+
+def _finding(tidemill: Tidemill) -> dict[str, str]:
+    (found,) = [each for each in tidemill("doctor --json").data["findings"] if each["check"] == "events"]
+    return dict(found)
+
+
+def test_doctor_of_what_is_late(tidemill: Tidemill, session: Session) -> None:
+    kit.save_all(session, 1)
+    assert _finding(tidemill)["level"] == "ok"
+    session.execute(sa.text("UPDATE tidemill.event SET saved_at = now() - interval '2 minutes'"))
+    session.commit()
+    assert _finding(tidemill)["level"] == "warn"
+    assert "start a scheduler" in _finding(tidemill)["advice"]
+    kit.publish()
+    assert _finding(tidemill)["level"] == "ok"
+
+
+def test_list(tidemill: Tidemill, session: Session) -> None:
+    ids = kit.save_all(session, 3)
+    kit.publish()
+    session.execute(sa.text("UPDATE tidemill.event SET saved_at = now() - interval '1 day'"))
+    last = kit.save(session, "5", kind="order", stage="pay")
+    session.commit()
+    found = tidemill("events list --json").data["events"]
+    assert [(each["sequence"], each["published"]) for each in found] == [
+        (last, False),
+        *((number, True) for number in reversed(ids)),
+    ]
+    for words in ("--kind order", "--stage pay", "--entity 5", "--since 1h", "--limit 1"):
+        found = tidemill(f"events list --json {words}").data["events"]
+        assert [each["sequence"] for each in found] == [last]
+    assert "order" in tidemill("events list").out
+    assert "there are no such events" in tidemill("events list --kind parcel").out
+
+
+def test_replay(tidemill: Tidemill, session: Session) -> None:
+    assert "there is no event since" in tidemill("events replay --since 1h --yes").out
+    kit.save_all(session, 4)
+    assert one_sentence(tidemill("events replay --since 1h --yes"), "nothing was published yet")
+    kit.publish()
+    assert "Nobody can be asked" in tidemill("events replay --since 1h").err
+    assert "4 events from sequence" in tidemill("events replay --since 1h --yes").out
+    assert "published again just now: up to 4 events" in tidemill("events status").out
+    assert outbox.run_once().replayed == 4
+
+
+def test_subscriptions(tidemill: Tidemill) -> None:
+    assert "nobody is subscribed" in tidemill("events subscriptions").out
+    assert "mail gets offer.*, order.pay from now on" in tidemill("events subscribe mail offer.* order.pay").out
+    (found,) = tidemill("events subscriptions --json").data["subscriptions"]
+    assert (found["name"], found["patterns"]) == ("mail", ["offer.*", "order.pay"])
+    assert "offer.* order.pay" in tidemill("events subscriptions").out
+    assert one_sentence(tidemill("events subscribe mail of*er"), "is no pattern")
+    assert tidemill("events unsubscribe mail").code != 0
+    assert "mail gets nothing more" in tidemill("events unsubscribe mail --yes").out
+    assert one_sentence(tidemill("events unsubscribe mail --yes"), "no subscription 'mail'")
+
+
+def test_tail(tidemill: Tidemill) -> None:
+    saved = threading.Event()
+
+    def save() -> None:
+        while not saved.is_set():
+            with transaction() as tx:
+                kit.save(tx, "o-1")
+            kit.publish()
+            saved.wait(0.1)
+
+    writer = threading.Thread(target=save)
+    writer.start()
+    try:
+        said = tidemill("events tail offer.* --count 2 --seconds 60")
+        told = tidemill("events tail --count 1 --seconds 60 --json")
+    finally:
+        saved.set()
+        writer.join(kit.SECONDS)
+    assert said.out.count("offer.expire  o-1  version") == 2
+    assert json.loads(told.out)["kind"] == "offer"
