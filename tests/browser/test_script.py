@@ -72,6 +72,18 @@ def test_keys(visitor: Visitor) -> None:
     assert page.evaluate(f"{rows}.indexOf(document.activeElement.closest('tr'))") == 0
 
 
+def test_a_key_counts_as_soon_as_the_dialog_is_closed(visitor: Visitor) -> None:
+    page = visitor.open("/")
+    page.keyboard.press("?")
+    # The dialog is closed and the key comes before the page is drawn again, as on a slow machine.
+    page.evaluate("""() => {
+        const dialog = document.querySelector("#keys"), focused = document.activeElement;
+        dialog.close();
+        for (const key of "gu") focused.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+    }""")
+    page.wait_for_url("**/audit")
+
+
 def test_dark_or_light_stays(visitor: Visitor) -> None:
     page = visitor.open("/", color_scheme="light")
     background = "getComputedStyle(document.body).backgroundColor"

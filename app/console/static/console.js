@@ -177,9 +177,12 @@ function step(by) {
   links[Math.max(0, Math.min(links.length - 1, at + by))].focus();
 }
 
+// A dialog that has just closed keeps the focus until the page is drawn again.
+const left = (target) => Boolean(target.closest("dialog:not([open])"));
+
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-  if (event.target.closest("input, select, textarea, dialog") || kept.get("keys") === "off") return;
+  if (kept.get("keys") === "off" || (event.target.closest("input, select, textarea, dialog") && !left(event.target))) return;
   if (afterG) {
     afterG = false;
     const entry = one('.nav a[data-key="' + CSS.escape(event.key) + '"]');
