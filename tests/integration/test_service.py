@@ -19,8 +19,9 @@ from tests.kit.reactive import ORDERS, World, day
 from tests.kit.service import Clock, Follower
 from tests.kit.waiting import wait_until
 from triggers import ChunkDelta, Delay, Delta, operate, retention
+from triggers.instants import HOUR
 from triggers.model import TASK, CtlChange, Evaluation, ReactiveCursor
-from triggers.service import Service
+from triggers.service import Service, cursor
 from triggers.service import service as module
 
 DAILY = ChunkDelta(*ORDERS, "day")
@@ -370,3 +371,22 @@ def test_run_once_is_that_of_this_process(world: World, monkeypatch: pytest.Monk
     assert not module.run_once().taken_over
     module.own.forget()
     assert module.run_once().taken_over
+
+
+def test_what_is_kept_is_worked_out_later_than_what_memory_says(
+    world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # T19: a window that closes between the pass and the look at the slots is still to be told of by the next pass.
+    world.declare("maker", DAILY, produces=[ITEMS])
+    name = world.task("fresh", Delay(*ORDERS, "1h"), min_interval="1h")
+    kit.advance(now(), ORDERS)
+    turn = cursor.turn
+
+    def an_hour_later(session: Session) -> tuple[int, int]:
+        term, moment = turn(session)
+        return term, moment + 2 * HOUR
+
+    monkeypatch.setattr(cursor, "turn", an_hour_later)
+    follower.rest()
+    assert follower.memory.index.truth(name)
+    assert services.differing(follower.memory) == {}

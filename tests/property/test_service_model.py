@@ -212,7 +212,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def at_rest_nothing_waits_that_should_have_started(self) -> None:
         """Time goes on between two looks: a rest may end. So it must be true in the end, not at once."""
-        wait_until(lambda: self.rested() == [], 2, "everything has started")
+        wait_until(lambda: self.rested() == [], what="everything has started")
 
     def rested(self) -> list[str]:
         self.follower.rest()

@@ -188,9 +188,9 @@ class Service:
         if memory is None or not (memory.producing or memory.holding):
             return
         with transaction() as session:
-            term, memory.now = cursor.turn(session)
+            term, now = cursor.turn(session)
             if term == self.term:
-                slots.renew(session, memory)
+                slots.renew(session, memory, now)
         self._held = self._monotonic()
         self._hold_pause = max(HOLD_SECONDS, (time.perf_counter() - begun) * HOLD_PART)
 

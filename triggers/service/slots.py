@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from app.limits import Queue
 from triggers.definition import queue_of
 from triggers.holding import Hold, LiveRun, Plan, PoolNow, TaskNow, plan
-from triggers.instants import to_datetime, to_instant
+from triggers.instants import Instant, to_datetime, to_instant
 from triggers.model import LIVE, RUN, ReactiveHold, ReactivePool, RunState
 from triggers.pools import MAX_HOLD
 from triggers.service.memory import Memory
@@ -27,8 +27,8 @@ _MICROSECOND = timedelta(microseconds=1)
 HOLD = cast(sa.Table, ReactiveHold.__table__)
 
 
-def renew(session: Session, memory: Memory) -> Plan | None:
-    """Keeps slots as things are now; what was kept and is not needed any more is free again."""
+def renew(session: Session, memory: Memory, now: Instant) -> Plan | None:
+    """Keeps slots as things are at this moment; what was kept and is not needed any more is free again."""
     if not memory.holding and not memory.producing:
         return None
     holds = {(row.task, row.run_id): row for row in session.execute(sa.select(*HOLD.c))}
@@ -42,7 +42,7 @@ def renew(session: Session, memory: Memory) -> Plan | None:
     pools = _pools(session)
     # A task that is not declared any more waits for nothing.
     known = [Hold(*key, to_instant(row.since)) for key, row in holds.items() if key[0] in memory.tasks]
-    made = plan(memory.now, _facts(memory, live), pools.values(), known)
+    made = plan(now, _facts(memory, live, now), pools.values(), known)
     _write_queues(session, made)
     _write_holds(session, holds, _wanted(made, memory, {row.id: row.task for row in live.values()}, pools))
     _raise_ranks(session, made.inherited)
@@ -62,7 +62,7 @@ def _pools(session: Session) -> dict[str, PoolNow]:
     }
 
 
-def _facts(memory: Memory, live: Mapping[str, Row[Any]]) -> list[TaskNow]:
+def _facts(memory: Memory, live: Mapping[str, Row[Any]], now: Instant) -> list[TaskNow]:
     """The tasks that have a run, those that wait for what these deliver, directly or not, and of each pool the least
     important one, against which a slot would be kept."""
     names, look = set(), [name for name in live if name in memory.tasks]
@@ -83,7 +83,7 @@ def _facts(memory: Memory, live: Mapping[str, Row[Any]]) -> list[TaskNow]:
                 task.priority,
                 task.produces,
                 frozenset() if memory.index.truth(name) else frozenset(memory.index.lacking(name)),
-                task.free and (task.start_after is None or task.start_after <= memory.now),
+                task.free and (task.start_after is None or task.start_after <= now),
                 None if row is None else LiveRun(row.id, row.state == RunState.RUNNING),
             )
         )
