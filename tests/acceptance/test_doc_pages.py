@@ -59,6 +59,14 @@ def test_the_quick_start(env: dict[str, str], folder: Path, processes: Processes
     assert reader.done > 20
 
 
+def test_the_first_page(env: dict[str, str], folder: Path, processes: Processes, tidemill: Tidemill) -> None:
+    env = at(folder, env)
+    page = "../README.md"
+    reader = Reader(folder, env, tidemill, Services(processes, env, page))
+    reader.follow(page)
+    assert reader.done > 5
+
+
 def test_moving_from_celery(env: dict[str, str], folder: Path, processes: Processes, tidemill: Tidemill) -> None:
     """Two workers of two applications import one module, and neither takes what is the other's."""
     url = urlsplit(env["TIDEMILL_BROKER_URL"])
