@@ -4,7 +4,8 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 # Half of the tests wait for processes: more workers than cores keep the cores busy.
 TEST_WORKERS ?= 4
-export PYTHONDONTWRITEBYTECODE ?= 1
+# The suite starts a thousand programs: each would compile all of the code anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo docs test test-browser check bench chaos proto lock bench-lock clean
 .DEFAULT_GOAL := setup
