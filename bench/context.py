@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,10 +57,6 @@ class Context:
         argv = [peers_python(), str(PEERS / f"{script}.py"), json.dumps(arguments)]
         output = self.children.run(script, argv, self.peers_env, PEERS, timeout=timeout)
         return json.loads(output.splitlines()[-1])
-
-
-def median(values: Sequence[float]) -> float:
-    return statistics.median(values)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
