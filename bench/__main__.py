@@ -9,7 +9,6 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,26 +54,21 @@ class Measured:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def _measure(context: Context, names: Sequence[str]) -> Measured:
-    done = Measured()
-    for name in names:
-        module = measures.found()[name]
-        print(f"{name} {module[4:].replace('_', ' ')}", file=sys.stderr, flush=True)
-        begun = time.monotonic()
-        try:
-            done.rows.extend(measures.load(module)(context))
-        except (BenchError, psycopg2.Error, redis.RedisError) as error:
-            # One side that does not run must not cost the figures of the other measures.
-            print(f"  failed: {error}", file=sys.stderr, flush=True)
-            done.failures.append(Failure(name, str(error)))
-        else:
-            done.seconds[name] = round(time.monotonic() - begun, 1)
-    return done
+def _measure(context: Context, name: str, done: Measured) -> None:
+    module = measures.found()[name]
+    print(f"{name} {module[4:].replace('_', ' ')}", file=sys.stderr, flush=True)
+    begun = time.monotonic()
+    try:
+        done.rows.extend(measures.load(module)(context))
+    except (BenchError, AssertionError, psycopg2.Error, redis.RedisError) as error:
+        # One side that does not run must not cost the figures of the other measures.
+        print(f"  failed: {error}", file=sys.stderr, flush=True)
+        done.failures.append(Failure(name, str(error)))
+    else:
+        done.seconds[name] = round(time.monotonic() - begun, 1)
 
 
-def _write(path: Path | None, begun: datetime, about: dict[str, object], done: Measured) -> Path:
-    path = path or BENCH / "results" / f"{begun:%Y-%m-%dT%H%M%S}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _write(path: Path, begun: datetime, about: dict[str, object], done: Measured) -> None:
     result = {
         "begun": begun.isoformat(timespec="seconds"),
         **about,
@@ -82,8 +76,8 @@ def _write(path: Path | None, begun: datetime, about: dict[str, object], done: M
         "rows": [row.as_json() for row in done.rows],
         "failed": {failure.measure: failure.reason for failure in done.failures},
     }
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    return path
 
 
 def _stop(number: int, _: FrameType | None) -> None:
@@ -98,16 +92,18 @@ def main() -> int:
     for ending in ENDINGS:
         signal.signal(ending, _stop)
     chosen = _arguments()
-    begun = datetime.now(UTC)
+    begun, done = datetime.now(UTC), Measured()
+    path: Path = chosen.json or BENCH / "results" / f"{begun:%Y-%m-%dT%H%M%S}.json"
     try:
         with tempfile.TemporaryDirectory(prefix="bench-") as scratch, servers() as running:
             context = Context(running, Children(Path(scratch)), chosen.quick)
             about = {**machine(running), "quick": chosen.quick}
-            done = _measure(context, chosen.only)
+            for name in chosen.only:
+                _measure(context, name, done)
+                _write(path, begun, about, done)  # what is measured is kept, should the next one be stopped
     except (BenchError, psycopg2.Error, redis.RedisError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    path = _write(chosen.json, begun, about, done)
     print(table(done.rows, done.failures))
     if chosen.quick:
         print("quick: once and smaller, not a result")

@@ -76,7 +76,8 @@ def run(
     argv = [sys.executable, "-m", f"bench.{module}", what, json.dumps(arguments)]
     own = {**env(context), **(settings or {})}
     output = context.children.run(f"{module}-{what}", argv, own, REPO, timeout=timeout)
-    return json.loads(output.splitlines()[-1])
+    answer: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return answer
 
 
 @contextmanager
@@ -104,7 +105,7 @@ def work_off(context: Context, service: Service, task: str, count: int) -> float
     """Jobs a second, from just before the commit that makes the whole backlog visible until the queue is empty."""
     with cursor_of(context) as cursor:
         logged = number(cursor, "select count(*) from tidemill.job_log")
-        committed = produce(context, "backlog", task=task, count=count)["committed"]
+        committed: float = produce(context, "backlog", task=task, count=count)["committed"]
         wait_until(
             lambda: not number(cursor, "select exists (select from tidemill.job)::int"),
             service, "an empty queue", timeout=300,

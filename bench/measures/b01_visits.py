@@ -15,6 +15,7 @@ Postgres runs on another machine.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from bench import celery_bare, floors, prototype, visits
@@ -44,16 +45,15 @@ def _costs(sides: list[Worked]) -> tuple[float, ...]:
 def measure(context: Context) -> list[Row]:
     count, messages = context.size(60_000, 20_000), context.size(20_000, 3_000)
     jobs, batched = context.size(10_000, 1_000), context.size(100_000, 20_000)
-    taken = context.rounds(
-        {
-            "celery": partial(_celery, context, messages),
-            "offered": partial(_ours, context, "offer", count),
-            "written": partial(_ours, context, "write", count),
-            "pgqueuer": partial(_pgqueuer, context, jobs),
-            "prototype": lambda: Worked(prototype.work_off(context, batched)),
-            "floor": partial(floors.visits, context.servers.plain_database_url, batched),
-        }
-    )
+    sides: dict[str, Callable[[], Worked]] = {
+        "celery": partial(_celery, context, messages),
+        "offered": partial(_ours, context, "offer", count),
+        "written": partial(_ours, context, "write", count),
+        "pgqueuer": partial(_pgqueuer, context, jobs),
+        "prototype": lambda: Worked(prototype.work_off(context, batched)),
+        "floor": partial(floors.visits, context.servers.plain_database_url, batched),
+    }
+    taken = context.rounds(sides)
     rates = {side: tuple(each.rate for each in rounds) for side, rounds in taken.items()}
 
     def row(side: str, kind: Side, what: str, base: str = "", against: str = "", goal: Goal | None = None) -> Row:

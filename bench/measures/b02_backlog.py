@@ -7,6 +7,7 @@ queue is empty. Workers are up and warm. The log must have grown by as many exec
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from bench import celery_bare, floors, product
@@ -28,18 +29,16 @@ def measure(context: Context) -> list[Row]:
     count = context.size(20_000, 3_000)
     few = context.size(4_000, 1_000)
     url = context.servers.plain_database_url
-    taken = context.rounds(
-        {
-            "celery": partial(_celery, context, count),
-            "jobs": partial(_ours, context, "noop", count),
-            "procrastinate": lambda: context.peer("procrastinate_noop", count=few, concurrency=10)["rate"],
-            "batched": partial(_ours, context, "track", count),
-            "pgqueuer": lambda: context.peer("pgqueuer_noop", count=count, batch=100)["rate"],
-            "floor100": partial(floors.take_and_delete, url, 5 * count, 100),
-            "floor1": partial(floors.take_and_delete, url, count // 2, 1),
-        }
-    )
-    rates = {side: tuple(values) for side, values in taken.items()}
+    sides: dict[str, Callable[[], float]] = {
+        "celery": partial(_celery, context, count),
+        "jobs": partial(_ours, context, "noop", count),
+        "procrastinate": lambda: context.peer("procrastinate_noop", count=few, concurrency=10)["rate"],
+        "batched": partial(_ours, context, "track", count),
+        "pgqueuer": lambda: context.peer("pgqueuer_noop", count=count, batch=100)["rate"],
+        "floor100": partial(floors.take_and_delete, url, 5 * count, 100),
+        "floor1": partial(floors.take_and_delete, url, count // 2, 1),
+    }
+    rates = {side: tuple(values) for side, values in context.rounds(sides).items()}
 
     def row(side: str, kind: Side, what: str, against: str = "", goal: AtLeast | None = None, base: str = "") -> Row:
         return Row("B2", kind, what, "/s", rates[side], rates.get(base, ()), against, goal)

@@ -7,6 +7,7 @@ bare Celery message. The clock begins just before COMMIT of the change and ends 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from bench import celery_bare, product
 from bench.context import Context, percentile
@@ -16,7 +17,7 @@ PAUSE = (0.05, 0.15)
 
 
 def measure(context: Context) -> list[Row]:
-    size = {"samples": context.size(200, 40), "warm": 20, "pause": PAUSE}
+    size: dict[str, Any] = {"samples": context.size(200, 40), "warm": 20, "pause": PAUSE}
     taken = context.rounds(
         {"celery": partial(celery_bare.lone, context, **size), "us": partial(product.lone_change, context, **size)}
     )

@@ -42,7 +42,7 @@ def _fill(context: Context, count: int) -> None:
 
 def _sweeps(context: Context, count: int, *, spread: bool = False) -> Taken:
     url, turns = context.servers.plain_database_url, list(range(QUICK_TURNS if context.quick else TURNS))
-    where = {"count": count, "turns": turns, "spread": spread}
+    where: dict[str, Any] = {"count": count, "turns": turns, "spread": spread}
     return context.rounds(
         {
             "us": partial(_program, context, "sweep", rows=BATCH, **where),

@@ -8,7 +8,7 @@ finished, each with the right value. DBOS makes workflows of as many steps, four
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -76,13 +76,12 @@ def _ours(context: Context, count: int) -> Stepped:
 def measure(context: Context) -> list[Row]:
     count, workflows = context.size(5_000, 500), context.size(400, 100)
     dbos = partial(context.peer, "dbos_steps", threads=4, workflows=workflows)
-    taken = context.rounds(
-        {
-            "ours": partial(_ours, context, count),
-            "dbos": lambda: Stepped(dbos(steps=STEPS)["rate"]),
-            "dbos_single": lambda: Stepped(dbos(steps=1)["rate"]),
-        }
-    )
+    sides: dict[str, Callable[[], Stepped]] = {
+        "ours": partial(_ours, context, count),
+        "dbos": lambda: Stepped(dbos(steps=STEPS)["rate"]),
+        "dbos_single": lambda: Stepped(dbos(steps=1)["rate"]),
+    }
+    taken = context.rounds(sides)
     rates = {side: tuple(each.rate for each in values) for side, values in taken.items()}
     costs = tuple(each.cost for each in taken["ours"] if each.cost is not None)
     wal = tuple(each.wal for each in taken["ours"] if each.wal is not None)
