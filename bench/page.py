@@ -123,27 +123,33 @@ def _verdict(row: Row, taken: Taken) -> str:
 
 
 def _machines(given: Record) -> str:
-    """The runs, newest first."""
-    runs = {str(taken.run): taken.run for taken in given.values()}
-    head = ["## On what\n"]
-    if not runs:
-        return "\n".join([*head, "Nothing has been measured yet.\n"])
-    of = {key: ", ".join(name for name, taken in given.items() if str(taken.run) == key) for key in runs}
-    keys = sorted(runs, key=lambda key: str(runs[key]["begun"]), reverse=True)
-    return "\n".join([*head, *(f"{_machine(runs[key], of[key])}\n" for key in keys)])
+    """Each machine with its servers, and the runs on it, newest first."""
+    runs: dict[str, dict[str, list[str]]] = {}
+    for name, taken in sorted(given.items(), key=lambda item: str(item[1].run["begun"]), reverse=True):
+        runs.setdefault(_machine(taken.run), {}).setdefault(_run(taken.run), []).append(name)
+    parts = ["## On what\n"]
+    for machine, on_it in runs.items():
+        names = (sorted(each, key=list(given).index) for each in on_it.values())
+        told = [f"- {run}: {', '.join(each)}" for run, each in zip(on_it, names, strict=True)]
+        parts.append("\n".join([machine, "", *told, ""]))
+    return "\n".join(parts if given else [*parts, "Nothing has been measured yet.\n"])
 
 
-def _machine(run: Mapping[str, Any], taken: str) -> str:
+def _run(run: Mapping[str, Any]) -> str:
+    quick = ", a quick run" if run["quick"] else ""
+    when = run["begun"][:16].replace("T", " ")
+    return f"{when} UTC at `{run['commit']}`, a load of {run['load_before']:g} before it began{quick}"
+
+
+def _machine(run: Mapping[str, Any]) -> str:
     peers = ", ".join(f"{name} {version}" for name, version in run["peers"].items())
-    quick = " A quick run." if run["quick"] else ""
     return "\n".join(
         [
-            f"Run of {run['begun'][:16].replace('T', ' ')} UTC at `{run['commit']}`: {taken}.{quick}\n",
-            f"- {run['processors']} processors ({run['processor']}), {run['memory']} of memory, a load of "
-            f"{run['load_before']:g} before it began",
-            f"- PostgreSQL {run['postgres']['version']} with `shared_buffers` {run['postgres']['shared_buffers']}, "
-            "`fsync` and `synchronous_commit` on",
-            f"- Redis or Valkey {run['redis']}, Python {run['python']}, Celery {run['celery']}; {peers}",
+            f"{run['processors']} processors ({run['processor']}), {run['memory']} of memory; PostgreSQL "
+            f"{run['postgres']['version']} with",
+            f"`shared_buffers` {run['postgres']['shared_buffers']}, `fsync` and `synchronous_commit` on; "
+            f"Redis or Valkey {run['redis']};",
+            f"Python {run['python']}, Celery {run['celery']}, {peers}:",
         ]
     )
 

@@ -102,10 +102,10 @@ def test_a_run_takes_the_place_of_what_it_has_measured() -> None:
     assert {name: each.run["begun"][:10] for name, each in found.items()} == {"B1": "2026-11-02", "B2": "2026-11-01"}
     assert found["B1"].rows == (SLOW,)
     shown = page.made(found, ABOUT)[page.PAGE]
-    assert [line.partition(":")[0] for line in lines(shown, "Run of ")] == [
-        "Run of 2026-11-02 10",
-        "Run of 2026-11-01 10",
-    ]
+    assert shown.endswith(
+        "- 2026-11-02 10:00 UTC at `c0ffee2`, a load of 0.5 before it began: B1\n"
+        "- 2026-11-01 10:00 UTC at `c0ffee1`, a load of 0.5 before it began: B2\n"
+    )
 
 
 def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
