@@ -24,6 +24,9 @@ from bench.waiting import wait_until
 
 _CELERY = (sys.executable, "-m", "celery", "--app", "app")
 
+#: The scheduler and the worker.
+Services = tuple[Service, Service]
+
 
 def env(context: Context, modules: str = "bench.tasks") -> dict[str, str]:
     return {
@@ -91,7 +94,7 @@ def worker(context: Context, task: str = "noop", modules: str = "bench.tasks") -
 
 
 @contextmanager
-def services(context: Context, modules: str) -> Iterator[tuple[Service, Service]]:
+def services(context: Context, modules: str) -> Iterator[Services]:
     """A scheduler and a worker that have been started."""
     own = env(context, modules)
     with (

@@ -8,9 +8,9 @@ that each is visited twice, by the system stage first.
 
 All sides make the same visit: load entity and state, add one to both, save both where the versions are the loaded
 ones, finish the entry; pgqueuer as a job for each entity, the prototype and the floor a hundred at once. We, the
-prototype and the floor note each save in an outbox, pgqueuer does not. Processor time is that of the worker with all
-of its processes and of the database's backends, on the floor that of its two connections; it is left out where
-Postgres runs on another machine.
+prototype and the floor note each save in an outbox, pgqueuer does not. Processor time is that of scheduler and worker
+with all of their processes and of the database's backends, on the floor that of its two connections; it is left out
+where Postgres runs on another machine.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from bench.rows import AtLeast, AtMost, Goal, Row, Side
 
 
 def _ours(context: Context, what: str, count: int) -> Worked:
-    with visits.worker(context, count) as service:
-        return visits.work_off(context, service, what, count)
+    with visits.running(context, count) as services:
+        return visits.work_off(context, services, what, count)
 
 
 def _celery(context: Context, count: int) -> Worked:
@@ -74,7 +74,7 @@ def measure(context: Context) -> list[Row]:
     ]
     floor, ours = _costs(taken["floor"]), _costs(taken["offered"])
     if floor and ours:
-        what = "processor time of a visit, worker and backends"
+        what = "processor time of a visit, scheduler, worker and backends"
         rows.append(Row("B1", "us", what, "µs", ours, floor, "the floor", AtMost(3)))
         rows.append(Row("B1", "floor", "floor: processor time of a visit", "µs", floor))
     return [

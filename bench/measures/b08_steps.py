@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from bench import product, visits
-from bench.children import Service
 from bench.context import Context
 from bench.flows import STEPS
+from bench.product import Services
 from bench.rows import AtLeast, Row
 from bench.waiting import wait_until
 
@@ -40,23 +40,24 @@ class Stepped:
 
 
 @contextmanager
-def _worker(context: Context) -> Iterator[Service]:
+def _running(context: Context) -> Iterator[Services]:
     product.migrate(context)
-    with product.services(context, "bench.tasks,bench.flows") as (scheduler, service):
-        _work_off(context, service, 200)
-        scheduler.check()
-        yield service
+    with product.services(context, "bench.tasks,bench.flows") as services:
+        _work_off(context, services, 200)
+        services[0].check()
+        yield services
 
 
-def _work_off(context: Context, service: Service, count: int) -> Stepped:
+def _work_off(context: Context, services: Services, count: int) -> Stepped:
     """From just before the commit that registers all processes until the last one has finished."""
+    _, service = services
     with product.cursor_of(context) as cursor:
         cursor.execute(_EMPTY)
-        used, wal = visits.processor_time(cursor, service), product.number(cursor, _WAL)
+        used, wal = visits.processor_time(cursor, services), product.number(cursor, _WAL)
         committed = product.run(context, "orders", "backlog", 600, {"count": count})["committed"]
         wait_until(lambda: not product.number(cursor, _LEFT), service, "finished processes", timeout=600, every=0.05)
         took = time.time() - committed
-        now, steps = visits.processor_time(cursor, service), count * (STEPS + 1)
+        now, steps = visits.processor_time(cursor, services), count * (STEPS + 1)
         cursor.execute("select min(id) from tidemill.process")
         first = cursor.fetchone()
         assert first is not None
@@ -69,8 +70,8 @@ def _work_off(context: Context, service: Service, count: int) -> Stepped:
 
 
 def _ours(context: Context, count: int) -> Stepped:
-    with _worker(context) as service:
-        return _work_off(context, service, count)
+    with _running(context) as services:
+        return _work_off(context, services, count)
 
 
 def measure(context: Context) -> list[Row]:
@@ -94,5 +95,5 @@ def measure(context: Context) -> list[Row]:
         Row("B8", "peer", f"{dbos_of} one step, 4 at a time", "/s", rates["dbos_single"]),
     ]  # fmt: skip
     if costs:
-        rows.insert(1, Row("B8", "us", "processor time of a step, worker and backends", "µs", costs))
+        rows.insert(1, Row("B8", "us", "processor time of a step, scheduler, worker and backends", "µs", costs))
     return rows

@@ -15,13 +15,13 @@ from bench.rows import AtLeast, Row
 
 
 def _undisturbed(context: Context, count: int) -> Worked:
-    with visits.worker(context, count) as service:
-        return visits.work_off(context, service, "offer", count)
+    with visits.running(context, count) as services:
+        return visits.work_off(context, services, "offer", count)
 
 
 def _held(context: Context, count: int) -> Worked:
-    with visits.worker(context, count) as service, visits.held_open(context):
-        return visits.work_off(context, service, "offer", count)
+    with visits.running(context, count) as services, visits.held_open(context):
+        return visits.work_off(context, services, "offer", count)
 
 
 def measure(context: Context) -> list[Row]:

@@ -15,8 +15,8 @@ from bench.rows import AtMost, Row
 
 
 def _seconds(context: Context, count: int, *, wipe: bool) -> float:
-    with visits.worker(context, count) as service:
-        return count / visits.work_off(context, service, "offer", count, wipe=wipe).rate
+    with visits.running(context, count) as services:
+        return count / visits.work_off(context, services, "offer", count, wipe=wipe).rate
 
 
 def measure(context: Context) -> list[Row]:
