@@ -42,8 +42,8 @@ test-browser: setup  ## the pages in a real browser; installs Debian's Chromium 
 chaos: setup  ## longer, seeded fault runs: make chaos SECONDS=600 SEED=7
 	SECONDS=$(SECONDS) SEED=$(SEED) $(BIN)/pytest -m chaos --timeout 7200 tests/chaos -s
 
-bench: setup  ## us, the peers and the floors in one run
-	$(BIN)/python -m bench $(BENCH_ARGS)
+bench: setup  ## us, the peers and the floors in one run; makes docs/benchmarks.md of it
+	$(BIN)/python -m bench --page $(BENCH_ARGS)
 
 proto: setup  ## the Python code of the protos, made anew
 	$(BIN)/python -m app.proto.generate

@@ -1,4 +1,5 @@
-"""`python -m bench [--only B2,B9] [--json FILE] [--quick]`: measure, print the table, write the figures."""
+"""`python -m bench [--only B2,B9] [--json FILE] [--quick] [--page]`: measure, print the table, write the figures, and
+the page that is made of them."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ import json
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -15,7 +17,7 @@ from types import FrameType
 import psycopg2
 import redis
 
-from bench import measures
+from bench import measures, page
 from bench.children import Children
 from bench.context import BENCH, Context
 from bench.errors import BenchError
@@ -39,37 +41,43 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", type=_names, default=list(measures.found()), metavar="B2,B9", help="these measures")
     parser.add_argument("--json", type=Path, metavar="FILE", help="default: bench/results/<date>.json")
     parser.add_argument("--quick", action="store_true", help="once and smaller: does it run? Not a result.")
+    parser.add_argument("--page", action="store_true", help="take the figures into docs/benchmarks.md")
     return parser.parse_args()
 
 
-def _measure(context: Context, names: Sequence[str]) -> tuple[list[Row], list[Failure]]:
-    rows: list[Row] = []
-    failures: list[Failure] = []
-    for name in names:
-        module = measures.found()[name]
-        print(f"{name} {module[4:].replace('_', ' ')}", file=sys.stderr, flush=True)
-        try:
-            rows += measures.load(module)(context)
-        except (BenchError, psycopg2.Error, redis.RedisError) as error:
-            # One side that does not run must not cost the figures of the other measures.
-            print(f"  failed: {error}", file=sys.stderr, flush=True)
-            failures.append(Failure(name, str(error)))
-    return rows, failures
+@dataclass(frozen=True)
+class Measured:
+    """`seconds`: what each measure took."""
+
+    rows: list[Row] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
-def _write(
-    path: Path | None, begun: datetime, about: dict[str, object], rows: list[Row], failed: list[Failure]
-) -> Path:
-    path = path or BENCH / "results" / f"{begun:%Y-%m-%dT%H%M%S}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _measure(context: Context, name: str, done: Measured) -> None:
+    module = measures.found()[name]
+    print(f"{name} {module[4:].replace('_', ' ')}", file=sys.stderr, flush=True)
+    begun = time.monotonic()
+    try:
+        done.rows.extend(measures.load(module)(context))
+    except (BenchError, AssertionError, psycopg2.Error, redis.RedisError) as error:
+        # One side that does not run must not cost the figures of the other measures.
+        print(f"  failed: {error}", file=sys.stderr, flush=True)
+        done.failures.append(Failure(name, str(error)))
+    else:
+        done.seconds[name] = round(time.monotonic() - begun, 1)
+
+
+def _write(path: Path, begun: datetime, about: dict[str, object], done: Measured) -> None:
     result = {
         "begun": begun.isoformat(timespec="seconds"),
         **about,
-        "rows": [row.as_json() for row in rows],
-        "failed": {failure.measure: failure.reason for failure in failed},
+        "seconds": done.seconds,
+        "rows": [row.as_json() for row in done.rows],
+        "failed": {failure.measure: failure.reason for failure in done.failures},
     }
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    return path
 
 
 def _stop(number: int, _: FrameType | None) -> None:
@@ -84,21 +92,26 @@ def main() -> int:
     for ending in ENDINGS:
         signal.signal(ending, _stop)
     chosen = _arguments()
-    begun = datetime.now(UTC)
+    begun, done = datetime.now(UTC), Measured()
+    path: Path = chosen.json or BENCH / "results" / f"{begun:%Y-%m-%dT%H%M%S}.json"
     try:
         with tempfile.TemporaryDirectory(prefix="bench-") as scratch, servers() as running:
             context = Context(running, Children(Path(scratch)), chosen.quick)
             about = {**machine(running), "quick": chosen.quick}
-            rows, failures = _measure(context, chosen.only)
+            for name in chosen.only:
+                _measure(context, name, done)
+                _write(path, begun, about, done)  # what is measured is kept, should the next one be stopped
     except (BenchError, psycopg2.Error, redis.RedisError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    path = _write(chosen.json, begun, about, rows, failures)
-    print(table(rows, failures))
+    print(table(done.rows, done.failures))
     if chosen.quick:
         print("quick: once and smaller, not a result")
     print(f"written to {path}", file=sys.stderr)
-    return 1 if failures else 0
+    if chosen.page:
+        page.take([path])
+        print(f"made: {page.DOCS / page.PAGE}", file=sys.stderr)
+    return 1 if done.failures else 0
 
 
 if __name__ == "__main__":

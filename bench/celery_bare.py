@@ -48,4 +48,5 @@ def work_off(context: Context, service: Service, count: int) -> float:
 def lone(context: Context, *, samples: int, warm: int, pause: tuple[float, float]) -> list[float]:
     """Milliseconds from just before `apply_async` to the task's first line."""
     with worker(context):
-        return context.peer("celery_lone", samples=samples, warm=warm, pause=pause)["waited"]
+        waited: list[float] = context.peer("celery_lone", samples=samples, warm=warm, pause=pause)["waited"]
+        return waited

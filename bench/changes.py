@@ -12,8 +12,8 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from bench import stamps
 from bench.reactive import BEGIN
-from bench.tasks import stamps
 from tidemill import ctl, transaction
 
 
@@ -25,13 +25,9 @@ def lone(samples: int, warm: int, pause: tuple[float, float]) -> dict[str, Any]:
         with transaction() as session:
             ctl.advance("bench.table", loaded_to=BEGIN + timedelta(seconds=number), session=session)
             committing = time.time_ns()
-        answer = stamps().blpop(["bench.stamps"], timeout=30)
-        if answer is None:
-            sys.exit(f"change {number} started nothing within 30 s")
-        which, arrived = answer[1].decode().split(":")
-        assert int(which) == number
+        arrived = stamps.began(number, "change")
         if number > warm:
-            waited.append((int(arrived) - committing) / 1e6)
+            waited.append((arrived - committing) / 1e6)
     return {"waited": waited}
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bench.children import Children
 from bench.peers_venv import peers_python
@@ -53,15 +52,12 @@ class Context:
             "BENCH_BROKER_URL": self.servers.peers_broker_url,
         }
 
-    def peer(self, script: str, *, timeout: float = 300, **arguments: object) -> dict[str, float]:
+    def peer(self, script: str, *, timeout: float = 300, **arguments: object) -> dict[str, Any]:
         """Run a script of `bench/peers/` with the peers' interpreter; its last line is the answer, in JSON."""
         argv = [peers_python(), str(PEERS / f"{script}.py"), json.dumps(arguments)]
         output = self.children.run(script, argv, self.peers_env, PEERS, timeout=timeout)
-        return json.loads(output.splitlines()[-1])
-
-
-def median(values: Sequence[float]) -> float:
-    return statistics.median(values)
+        answer: dict[str, Any] = json.loads(output.splitlines()[-1])
+        return answer
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

@@ -9,9 +9,10 @@ import json
 import random
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
-from bench import tasks
+from bench import stamps, tasks
 from tidemill import enqueue, enqueue_many, transaction
 
 
@@ -35,14 +36,10 @@ def lone(samples: int, warm: int, pause: tuple[float, float]) -> dict[str, Any]:
             enqueue(tasks.stamp.s(number), session=session)
             committing = time.time_ns()
         committed = time.time_ns()
-        answer = tasks.stamps().blpop(["bench.stamps"], timeout=30)
-        if answer is None:
-            sys.exit(f"job {number} did not begin within 30 s")
-        which, arrived = answer[1].decode().split(":")
-        assert int(which) == number
+        arrived = stamps.began(number, "job")
         if number >= 0:
-            waited.append((int(arrived) - committing) / 1e6)
-            after.append((int(arrived) - committed) / 1e6)
+            waited.append((arrived - committing) / 1e6)
+            after.append((arrived - committed) / 1e6)
     return {"waited": waited, "after": after}
 
 
@@ -73,5 +70,6 @@ def many(batches: int, size: int, warm: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    what = {"backlog": backlog, "lone": lone, "single": single, "many": many}[sys.argv[1]]
+    each: tuple[Callable[..., dict[str, Any]], ...] = (backlog, lone, single, many)
+    what = {function.__name__: function for function in each}[sys.argv[1]]
     print(json.dumps(what(**json.loads(sys.argv[2]))))

@@ -24,6 +24,9 @@ from bench.waiting import wait_until
 
 _CELERY = (sys.executable, "-m", "celery", "--app", "app")
 
+#: The scheduler and the worker.
+Services = tuple[Service, Service]
+
 
 def env(context: Context, modules: str = "bench.tasks") -> dict[str, str]:
     return {
@@ -76,7 +79,8 @@ def run(
     argv = [sys.executable, "-m", f"bench.{module}", what, json.dumps(arguments)]
     own = {**env(context), **(settings or {})}
     output = context.children.run(f"{module}-{what}", argv, own, REPO, timeout=timeout)
-    return json.loads(output.splitlines()[-1])
+    answer: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return answer
 
 
 @contextmanager
@@ -90,7 +94,7 @@ def worker(context: Context, task: str = "noop", modules: str = "bench.tasks") -
 
 
 @contextmanager
-def services(context: Context, modules: str) -> Iterator[tuple[Service, Service]]:
+def services(context: Context, modules: str) -> Iterator[Services]:
     """A scheduler and a worker that have been started."""
     own = env(context, modules)
     with (
@@ -104,7 +108,7 @@ def work_off(context: Context, service: Service, task: str, count: int) -> float
     """Jobs a second, from just before the commit that makes the whole backlog visible until the queue is empty."""
     with cursor_of(context) as cursor:
         logged = number(cursor, "select count(*) from tidemill.job_log")
-        committed = produce(context, "backlog", task=task, count=count)["committed"]
+        committed: float = produce(context, "backlog", task=task, count=count)["committed"]
         wait_until(
             lambda: not number(cursor, "select exists (select from tidemill.job)::int"),
             service, "an empty queue", timeout=300,

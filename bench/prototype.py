@@ -11,4 +11,5 @@ def work_off(context: Context, count: int) -> float:
     """Visits a second, by a worker that has made as many before."""
     argv = [peers_python(), "-m", "celery", "--app", "prototype_app", *WORKER, "--queues", QUEUE]
     with context.children.running("prototype-worker", argv, context.peers_env, PEERS):
-        return context.peer("prototype_visits", count=count)["rate"]
+        rate: float = context.peer("prototype_visits", count=count)["rate"]
+        return rate

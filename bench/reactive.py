@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-from bench.tasks import stamps
+from bench import stamps
 from tidemill import Delta, Run, reactive
 
 BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
@@ -16,4 +16,4 @@ def stamp_run(run: Run) -> None:
     now = time.time_ns()
     value = run.value("bench.table", "loaded_to")
     assert value is not None
-    stamps().rpush("bench.stamps", f"{int((value - BEGIN).total_seconds())}:{now}")
+    stamps.stamp(int((value - BEGIN).total_seconds()), now)

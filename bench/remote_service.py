@@ -25,7 +25,7 @@ class Counting(stage_pb2_grpc.StageServicer):
 
 def main(port: int) -> None:
     server = grpc.server(ThreadPoolExecutor(8))
-    stage_pb2_grpc.add_StageServicer_to_server(Counting(), server)
+    stage_pb2_grpc.add_StageServicer_to_server(Counting(), server)  # type: ignore[no-untyped-call]
     server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
     server.wait_for_termination()

@@ -77,13 +77,13 @@ def jobs(context: Context) -> Iterator[Cost]:
 
 def entities(context: Context) -> Iterator[Cost]:
     count = context.size(20_000, 2_000)
-    with visits.worker(context, count) as service:
+    with visits.running(context, count) as services:
         for what, unit in (
             ("offer", "visit that saves the entity and its state"),
             ("write", "the same, after a write by SQL"),
         ):
             with metered(context, "event") as meter:
-                visits.work_off(context, service, what, count)
+                visits.work_off(context, services, what, count)
                 yield meter.read(unit, count)
     with metered(context, "stage_visit") as meter:
         visits.program(context, "make_waiting", count=count)
@@ -93,8 +93,8 @@ def entities(context: Context) -> Iterator[Cost]:
 
 def processes(context: Context) -> Iterator[Cost]:
     count = context.size(1_000, 100)
-    with steps._worker(context) as service, metered(context, *PROCESS) as meter:
-        stepped = steps._work_off(context, service, count)
+    with steps._running(context) as services, metered(context, *PROCESS) as meter:
+        stepped = steps._work_off(context, services, count)
         # The tables were emptied first: all that is there is of these.
         measured = meter.read("step of a process", count * (STEPS + 1))
         with metered(context, *PROCESS) as now:

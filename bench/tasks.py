@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import time
-from functools import cache
 from typing import TYPE_CHECKING
 
-import redis
 from celery import shared_task
 
+from bench import stamps
 from tidemill import batched
 
 if TYPE_CHECKING:
     from tidemill import Call
-
-
-@cache
-def stamps() -> redis.Redis:
-    """Made in the child on its first call, like the peers'; where a task writes when it began."""
-    return redis.Redis.from_url(os.environ["BENCH_STAMPS_URL"])
 
 
 @shared_task
@@ -30,7 +22,7 @@ def noop() -> None:
 @shared_task
 def stamp(number: int) -> None:
     now = time.time_ns()
-    stamps().rpush("bench.stamps", f"{number}:{now}")
+    stamps.stamp(number, now)
 
 
 @shared_task

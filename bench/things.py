@@ -7,7 +7,7 @@ import time
 from google.protobuf.wrappers_pb2 import Int64Value
 from sqlalchemy.orm import Mapped, mapped_column
 
-from bench.tasks import stamps
+from bench import stamps
 from tidemill import Base, Untouched, Updated, Watched, stage
 
 
@@ -47,5 +47,5 @@ class Stamp:
 
     def process(self, lone: Lone, state: None) -> Untouched:  # noqa: ARG002
         now = time.time_ns()
-        stamps().rpush("bench.stamps", f"{lone.id}:{now}")
+        stamps.stamp(lone.id, now)
         return Untouched()

@@ -16,6 +16,7 @@ from bench import processor, product
 from bench.children import Service
 from bench.context import Context
 from bench.processor import Worked
+from bench.product import Services
 from bench.waiting import wait_until
 
 MODULES = "bench.tasks,bench.things"
@@ -40,39 +41,41 @@ def program(context: Context, what: str, **arguments: object) -> dict[str, Any]:
 
 
 @contextmanager
-def worker(context: Context, count: int) -> Iterator[Service]:
-    """So many entities; a worker and a scheduler that are up and have visited some of them."""
+def running(context: Context, count: int) -> Iterator[Services]:
+    """So many entities; a scheduler and a worker that are up and have visited some of them."""
     product.migrate(context)
     program(context, "make", count=count)
-    with product.services(context, MODULES) as (scheduler, service):
+    with product.services(context, MODULES) as services:
         for what in ("offer", "write"):
-            work_off(context, service, what, min(WARM, count))
-        scheduler.check()
-        yield service
+            work_off(context, services, what, min(WARM, count))
+        services[0].check()
+        yield services
     program(context, "drop")
 
 
-def work_off(context: Context, service: Service, what: str, count: int, **more: object) -> Worked:
+def work_off(context: Context, services: Services, what: str, count: int, **more: object) -> Worked:
     """From just before the commit that makes all of them visible until the queues are empty. `what`: offered to the
     stage, or written by plain SQL, so that the system stage is first."""
+    _, service = services
     with product.cursor_of(context) as cursor:
-        visited, used = product.number(cursor, _VISITS), processor_time(cursor, service)
+        visited, used = product.number(cursor, _VISITS), processor_time(cursor, services)
         committed = program(context, what, count=count, **more)["committed"]
         wait_until(lambda: not product.number(cursor, _ANY), service, "empty queues", timeout=600)
         took = time.time() - committed
-        now = processor_time(cursor, service)
+        now = processor_time(cursor, services)
         if (done := product.number(cursor, _VISITS) - visited) != count:
             raise service.failed(f"has counted {done:,} visits of {count:,} entities")
     cost = None if used is None or now is None else (now - used) / count * 1e6
     return Worked(count / took, cost)
 
 
-def processor_time(cursor: Cursor, service: Service) -> float | None:
+def processor_time(cursor: Cursor, services: Services) -> float | None:
+    """Of the scheduler and the worker, with all of their processes, and of the backends."""
     cursor.execute(_BACKENDS)
     backends = [row[0] for row in cursor.fetchall()]
     if not all(map(processor.is_postgres, backends)):
         return None
-    return processor.of_session(service.pid) + processor.of_processes(backends)
+    return sum(processor.of_session(service.pid) for service in services) + processor.of_processes(backends)
 
 
 @contextmanager
@@ -118,6 +121,6 @@ def _reached(cursor: Cursor, service: Service, count: int) -> tuple[int, float]:
 
 def lone(context: Context, *, samples: int, warm: int, pause: tuple[float, float]) -> list[float]:
     """Milliseconds from just before COMMIT of a new entity to the first line of its visit."""
-    with worker(context, 1_000):
+    with running(context, 1_000):
         taken: list[float] = program(context, "lone", samples=samples, warm=warm, pause=pause)["waited"]
     return taken

@@ -22,4 +22,5 @@ def found() -> dict[str, str]:
 
 
 def load(module: str) -> Measure:
-    return import_module(f"{__name__}.{module}").measure
+    measure: Measure = import_module(f"{__name__}.{module}").measure
+    return measure
