@@ -168,6 +168,8 @@ class Settings:
     # Where people find them, for the links between the two. A wrong value may hold a password.
     console_url: str | None = _setting(_web_url, None, secret=True)
     flower_url: str | None = _setting(_web_url, None, secret=True)
+    # Whether the console has the page that says how to break the demo.
+    demo: bool = _setting(_yes_or_no, False)
     # Of rows that recovery puts back into one queue, a second.
     repair_rate: int = _setting(_at_least(1, 1_000_000), 1000)
     event_retention: timedelta = _setting(_span("1s", "36500d"), timedelta(days=7))

@@ -39,6 +39,7 @@ class Ticketed(Task):  # type: ignore[type-arg]
     """The base of all tasks of the application."""
 
     abstract = True
+    Request = "app.late:TicketRequest"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         request = self.request

@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from app import figures
+from app.cli.first_token import MAKE_ONE
 from app.cli.output import span
 from app.cli.screen import Screen
 from app.cli.services import worker_names
@@ -41,7 +42,7 @@ DEFAULTS = {
     "TIDEMILL_SWEEP_INTERVAL": "2s",
     "TIDEMILL_POLL_INTERVAL": "1s",
 }
-LINE_SECONDS, STRIKE_SECONDS = 4.0, 7.0
+LINE_SECONDS, STRIKE_SECONDS, INVITE_SECONDS = 4.0, 7.0, 30.0
 PRODUCER = "world"
 
 
@@ -53,6 +54,9 @@ def prepare() -> list[Path]:
         os.environ.setdefault(name, value)
     # Where the classifieds site finds the service that fetches its photos; `world` serves it.
     os.environ.setdefault("CLASSIFIEDS_OUTSIDE", f"127.0.0.1:{free_port()}")
+    settings.cache_clear()
+    # The servers of others are nobody's to break.
+    os.environ.setdefault("TIDEMILL_DEMO", "no" if settings().database_url or settings().broker_url else "yes")
     settings.cache_clear()
     sys.path.insert(0, str(EXAMPLES))
     return [EXAMPLES]
@@ -75,11 +79,20 @@ class Victim:
 
 
 class Demo:
-    def __init__(self, supervisor: Supervisor, screen: Screen) -> None:
-        self._supervisor, self._screen = supervisor, screen
-        self._line_at = 0.0
+    def __init__(self, supervisor: Supervisor, screen: Screen, console: str) -> None:
+        self._supervisor, self._screen, self._console = supervisor, screen, console
+        self._line_at = self._invite_at = 0.0
         self._strike_at: float | None = None
         self._victim: Victim | None = None
+
+    def invite(self) -> None:
+        """To the page, again and again: what was said at the start is soon far above."""
+        self._invite_at = time.monotonic() + INVITE_SECONDS
+        if settings().demo:
+            self._screen.say(
+                f"break something and watch it heal: {self._console}/demo says what, and what you will see "
+                f"(another token to sign in with: {MAKE_ONE})"
+            )
 
     def look(self) -> None:
         now = time.monotonic()
@@ -89,6 +102,8 @@ class Demo:
             if now >= self._line_at:
                 self._line_at = now + LINE_SECONDS
                 self._show_figures()
+            if now >= self._invite_at:
+                self.invite()
             if self._victim is not None:
                 self._look_for(self._victim, now)
             elif now >= self._strike_at:

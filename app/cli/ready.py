@@ -20,6 +20,8 @@ from app.settings import settings
 from app.workers import Worker
 
 LIMIT_SECONDS = 90.0
+#: Of queues.
+MOST_NAMES = 8
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,17 @@ class Ports:
     def url(self) -> str:
         """Of the console."""
         return f"http://{HOST}:{self.console}"
+
+    @property
+    def flower_url(self) -> str:
+        return f"http://{HOST}:{self.flower}"
+
+    def links(self) -> dict[str, str]:
+        """By which the console and Flower lead to each other, unless somebody has said where people find them."""
+        return {
+            "TIDEMILL_CONSOLE_URL": settings().console_url or self.url,
+            "TIDEMILL_FLOWER_URL": settings().flower_url or self.flower_url,
+        }
 
 
 class Readiness:
@@ -81,8 +94,8 @@ def summary(late: Sequence[str], ports: Ports) -> str:
         ("database", _shown(settings().resolved_database_url(), given=settings().database_url is not None)),
         ("broker", _shown(settings().resolved_broker_url(), given=settings().broker_url is not None)),
         ("console", ports.url),
-        ("Flower", f"http://{HOST}:{ports.flower}"),
-        ("queues", ", ".join(queues)),
+        ("Flower", ports.flower_url),
+        ("queues", _few(queues)),
         (
             "other terminals",
             f"'tidemill status' and all else in this directory; elsewhere: export TIDEMILL_HOME={home}",
@@ -93,6 +106,11 @@ def summary(late: Sequence[str], ports: Ports) -> str:
         lines[5] = ("other terminals", "with the same TIDEMILL_DATABASE_URL and TIDEMILL_BROKER_URL")
     title = f"Tidemill runs, but {', '.join(late)} has not reported yet" if late else "Tidemill is ready"
     return "\n".join([title, *(f"  {name:16} {text}" for name, text in lines)])
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _shown(url: str, *, given: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from app.cli.supervise import Spec, Stage
@@ -54,7 +54,7 @@ def _celery(command: str, *more: str) -> list[str]:
     return [sys.executable, "-m", "celery", "--quiet", "--no-color", "-A", "app", command, *more]
 
 
-def environment(*, paths: Sequence[Path] = ()) -> dict[str, str]:
+def environment(*, paths: Sequence[Path] = (), more: Mapping[str, str] | None = None) -> dict[str, str]:
     """URLs hold passwords: they go by the environment, which only this account can read."""
     python_path = [str(path) for path in (Path.cwd(), *paths)] + os.environ.get("PYTHONPATH", "").split(os.pathsep)
     ours = {
@@ -68,4 +68,4 @@ def environment(*, paths: Sequence[Path] = ()) -> dict[str, str]:
         warnings = filter(None, (os.environ.get("PYTHONWARNINGS"), _ROOT_WARNING))
         ours |= {"C_FORCE_ROOT": "1", "PYTHONWARNINGS": ",".join(warnings)}
     # Of a URL that came from a file, the children would have two.
-    return {**{name: value for name, value in os.environ.items() if name not in file_names()}, **ours}
+    return {**{name: value for name, value in os.environ.items() if name not in file_names()}, **ours, **(more or {})}

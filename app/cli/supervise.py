@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
+from app.cli.pids import Pids
 from app.cli.screen import Screen
 from app.embedded.process import myself, polls, spawn
 
@@ -41,9 +42,9 @@ class Spec:
 
 
 class Child:
-    def __init__(self, spec: Spec, env: Mapping[str, str], screen: Screen) -> None:
+    def __init__(self, spec: Spec, env: Mapping[str, str], screen: Screen, pids: Pids) -> None:
         self.spec = spec
-        self._env, self._screen = env, screen
+        self._env, self._screen, self._pids = env, screen, pids
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
         self._pause = FIRST_PAUSE
@@ -65,6 +66,7 @@ class Child:
                 death_signal=signal.SIGKILL,
                 env=self._env,
             )
+        self._pids.note(self.spec.name, self._process.pid)
         self._screen.follow(self.spec.name, open(read, "rb"))  # noqa: SIM115 - closed by its thread
         self._started, self.again_at = time.monotonic(), None
 
@@ -77,6 +79,7 @@ class Child:
         self._send_group(signal.SIGKILL)
         status = self._process.wait()
         self._process = None
+        self._pids.forget(self.spec.name)
         self._told = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         return True
 
@@ -103,8 +106,8 @@ class Child:
 
 
 class Supervisor:
-    def __init__(self, specs: Sequence[Spec], env: Mapping[str, str], screen: Screen) -> None:
-        self.children = [Child(spec, env, screen) for spec in specs]
+    def __init__(self, specs: Sequence[Spec], env: Mapping[str, str], screen: Screen, pids: Pids) -> None:
+        self.children = [Child(spec, env, screen, pids) for spec in specs]
         self._screen = screen
 
     def start(self) -> None:

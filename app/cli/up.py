@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import click
@@ -14,11 +14,12 @@ from app.cli import first_token, modules, services
 from app.cli.demo import Demo
 from app.cli.interrupts import Interrupts
 from app.cli.migrate import upgrade
+from app.cli.pids import Pids
 from app.cli.ready import Ports, Readiness, summary
 from app.cli.screen import Screen
 from app.cli.supervise import Spec, Stage, Supervisor
 from app.embedded import OwnServers
-from app.embedded.server import free_port, is_free
+from app.embedded.server import Server, free_port, is_free
 from app.errors import EmbeddedError
 from app.settings import settings
 
@@ -66,7 +67,8 @@ def up(*, demo: bool, workers: int, flower_port: int | None, console_port: int |
         if demo:
             specs.append(demos.producer())
         interrupts.patient()
-        _run(interrupts, servers, specs, services.environment(paths=paths), ports, demo=demo)
+        env = services.environment(paths=paths, more=ports.links())
+        _run(interrupts, servers, specs, env, ports, demo=demo)
 
 
 def _port(given: int | None, usual: int) -> int:
@@ -109,20 +111,25 @@ def _run(
     demo: bool,
 ) -> None:
     screen = Screen([spec.name for spec in specs], interrupts.stop)
-    supervisor = Supervisor(specs, env, screen)
+    pids = Pids(None if servers is None else servers.home)
+    supervisor = Supervisor(specs, env, screen, pids)
     ready = Readiness(supervisor, ports)
-    watched = Demo(supervisor, screen) if demo else None
+    watched = Demo(supervisor, screen, ports.url) if demo else None
     # Before the console looks whether there is one.
     token = _token(own=servers is not None)
     try:
         screen.say(f"starting {', '.join(spec.name for spec in specs)}")
         supervisor.start()
+        for name, server in _named(servers):
+            pids.note(name, server.pid)
         while not interrupts.wait(LOOK_SECONDS):
-            _look_at(servers, screen)
+            _look_at(servers, screen, pids)
             supervisor.look()
             if ready.became():
                 screen.say(summary(ready.late, ports))
                 screen.say(_welcome(ports, token))
+                if watched is not None:
+                    watched.invite()
             elif ready.told and watched is not None:
                 watched.look()
     finally:
@@ -134,13 +141,20 @@ def _run(
             Stage.SERVICE: SERVICE_SECONDS,
         }
         supervisor.stop(limits, interrupts.hurry)
+        for name, _ in _named(servers):
+            pids.forget(name)
         screen.say("all have ended" if servers is None else "all have ended; now the servers")
 
 
-def _look_at(servers: OwnServers | None, screen: Screen) -> None:
-    for server in () if servers is None else (servers.postgres, servers.broker):
+def _look_at(servers: OwnServers | None, screen: Screen, pids: Pids) -> None:
+    for name, server in _named(servers):
         try:
             _ = server.pid
         except EmbeddedError:
             screen.say(f"{server.title} has died; it is started again")
             server.start()
+            pids.note(name, server.pid)
+
+
+def _named(servers: OwnServers | None) -> Sequence[tuple[str, Server]]:
+    return () if servers is None else (("postgres", servers.postgres), ("broker", servers.broker))

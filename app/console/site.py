@@ -17,12 +17,14 @@ from app.console.calls import Calls, refusal, respond
 from app.console.endpoint import PREFIX, Answer, Endpoint
 from app.console.front import HEALTH, Front
 from app.console.openapi import document
+from app.console.pages import demo
 from app.console.pages.index import ACTS, PAGES
 from app.console.routes import of_api
 from app.console.schemas import OBJECT
 from app.console.status import Told
 from app.console.web.desk import Desk
 from app.metrics.exposition import TEXT, shared
+from app.settings import settings
 from app.tokens import Action
 
 _WORDS = {404: ("not_found", "there is no such path"), 405: ("method_not_allowed", "this path has no such method")}
@@ -51,7 +53,7 @@ def site(calls: Calls, stopping: asyncio.Event, max_calls: int) -> Starlette:
         """Whether this process serves, not whether the database does: starting it again would not help that."""
         return respond({"status": "stopping"}, 503) if stopping.is_set() else respond({"status": "ok"})
 
-    desk = Desk(calls, PAGES, ACTS)
+    desk = Desk(calls, (*PAGES, *demo.PAGES) if settings().demo else PAGES, ACTS)
     metrics = calls.text(Action.READ, shared.read, TEXT)
     routes: list[BaseRoute] = [
         Route(HEALTH, health, methods=["GET"]),

@@ -15,12 +15,16 @@ from urllib.request import urlopen
 
 import psutil
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import OperationalError
 
 from app.embedded.home import load
 from app.embedded.process import pids_where
 from app.embedded.server import free_port
-from tests.kit.pages import Person
-from tests.kit.process import Process, Processes
+from tests.kit import doc_pages
+from tests.kit.doc_pages import Reader
+from tests.kit.pages import Person, Seen
+from tests.kit.process import ROOT, Process, Processes
 from tests.kit.waiting import wait_until
 
 SCRIPT = Path(sys.executable).with_name("tidemill")
@@ -102,14 +106,11 @@ def test_up_runs_jobs_of_other_processes_and_stops_cleanly(up: Up) -> None:
     _somebody_can_sign_in(up)
     assert up.enqueue(0.1, "wait") == "done"
     _others_find_it(up)
+    _links_lead_to_and_fro(up)
     assert "embedded" in log
     state = load(up.directory / "home")
     assert state is not None
     assert not [secret for secret in (state.password, state.broker_password, state.admin_password) if secret in log]
-    flower = re.search(r"Flower +(http://127\.0\.0\.1:\d+)", log)
-    assert flower is not None
-    with urlopen(flower[1], timeout=10) as answer:  # noqa: S310 - our own
-        assert answer.status == 200
     _child_comes_back(up)
     _stops_with_work_handed_back(up)
 
@@ -128,10 +129,27 @@ def _others_find_it(up: Up) -> None:
 
 
 def _somebody_can_sign_in(up: Up) -> None:
-    log = up.process.wait_for(r"it is shown this once:\n.*\n.*tdm_\S+")
+    person, overview = signed_in(up.process)
+    assert overview.path == "/"
+    assert person.get("/demo").status == 404, "this is not the demo"
+
+
+def signed_in(process: Process) -> tuple[Person, Seen]:
+    """With the token that it has printed; and the page that is seen then."""
+    log = process.wait_for(r"it is shown this once:\n.*\n.*tdm_\S+")
     (url,) = re.findall(r"sign in at (\S+) with this token", log)
     (token,) = re.findall(r"tdm_\S+", log)
-    assert Person(url).sign_in(token).path == "/"
+    person = Person(url)
+    return person, person.sign_in(token)
+
+
+def _links_lead_to_and_fro(up: Up) -> None:
+    person, overview = signed_in(up.process)
+    flower = re.search(r"Flower +(http://127\.0\.0\.1:\d+)", up.process.log)
+    assert flower is not None
+    assert flower[1] in overview.links
+    with urlopen(flower[1], timeout=60) as answer:  # noqa: S310 - our own
+        assert f'href="{person.url}">Tidemill console' in answer.read().decode()
 
 
 def _child_comes_back(up: Up) -> None:
@@ -164,6 +182,7 @@ def test_up_killed_leaves_nothing(up: Up) -> None:
     up.enqueue(60)
     up.remember()
     assert len(up.left()) > 10
+    assert int((up.directory / "home" / "worker-1.pid").read_text()) in up.family
     os.kill(up.process.pid, signal.SIGKILL)
     assert wait_until(lambda: not up.left(), 60)
 
@@ -196,14 +215,90 @@ def test_up_on_servers_of_others(env: dict[str, str], processes: Processes) -> N
     assert wait_until(lambda: not any(map(_alive, children)), 60)
 
 
+EXPERIMENTS = "quickstart.md#Break it and watch it heal"
+#: What has been done so far, for each of the reasons that work starts for.
+DONE = sa.text("""
+    SELECT (SELECT count(*) FROM tidemill.job_log WHERE outcome = 'done'),
+           (SELECT count(*) FROM tidemill.run WHERE state = 'done'),
+           (SELECT count(*) FROM tidemill.event),
+           (SELECT count(*) FROM tidemill.process WHERE state = 'FINISHED')
+""")
+#: The same on the overview: of runs, visits, processes and jobs.
+FIGURES = ("runs done", "published so far", "finished,", "done,")
+#: What the world outside finds when it looks at all that came of it.
+PROOFS = (
+    r"[1-9]\d* increments, each of them once",
+    r"are at rest, each as it should be",
+    r"each is there once, and each order as it should be",
+    r"rolled back; 0 mails were sent for those",
+)
+
+
 def test_the_demo_shows_work_and_recovery(processes: Processes, tmp_path: Path) -> None:
-    """The one thing it must show: a worker is killed, and its job is done all the same."""
+    """The one thing it must show: a worker is killed, and its job is done all the same. Then somebody breaks what the
+    quick start and the console say, as they say it, and it heals."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMILL_")}
-    env |= {"TIDEMILL_HOME": str(tmp_path / "home"), "TIDEMILL_LEASE": "2s", "TIDEMILL_SWEEP_INTERVAL": "500ms"}
-    process = processes.start([str(SCRIPT), "up", "--demo", *port()], env, "demo")
+    home = tmp_path / ".tidemill"
+    more = {"TIDEMILL_HOME": str(home), "TIDEMILL_LEASE": "2s", "TIDEMILL_SWEEP_INTERVAL": "500ms"}
+    process = processes.start([str(SCRIPT), "up", "--demo", *port()], env | more, "demo")
     process.wait_for(r"jobs: [1-9]\d* done", 60)
     process.wait_for(r"rolled back; 0 mails were sent for those", 60)
     process.wait_for(r"is killed with -9, while it runs job", 60)
     process.wait_for(r"lost its worker, was recovered and is done", 60)
+    _the_console_shows_the_same(process, home)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    work = Work(process, home)
+    reader = Reader(tmp_path, env, after=work.goes_on)
+    reader.follow(EXPERIMENTS)
+    assert work.kills == 3
+    assert reader.done >= 17
+    work.is_as_it_should_be()
     process.terminate()
     assert process.wait(60) == 0, process.log
+
+
+def _the_console_shows_the_same(process: Process, home: Path) -> None:
+    person, overview = signed_in(process)
+    assert f"{person.url}/demo says what" in process.log
+    assert "/demo" in overview.links
+    wait_until(lambda: all(re.search(rf"[1-9]\d* {each}", person.get("/").text) for each in FIGURES), 60)
+    page = person.get("/demo").text
+    for commands, _ in doc_pages.typed(EXPERIMENTS):
+        for command in commands:
+            shown = command.replace(".tidemill", str(home))
+            assert shown in page or command.endswith(".venv/bin/activate"), command
+
+
+class Work:
+    """Of a demo that somebody breaks."""
+
+    def __init__(self, demo: Process, home: Path) -> None:
+        self._demo = demo
+        state = load(home)
+        assert state is not None
+        self._engine = sa.create_engine(state.urls()["database_url"], poolclass=sa.NullPool)
+        self.kills = 0
+
+    def _done(self) -> list[int]:
+        """Nothing while Postgres is away."""
+        with suppress(OperationalError), self._engine.connect() as connection:
+            return list(connection.execute(DONE).one())
+        return []
+
+    def goes_on(self, commands: list[str]) -> None:
+        """Something was killed: work goes on for all of its reasons."""
+        if not any(each.startswith("kill ") for each in commands):
+            return
+        self.kills += 1
+        before = wait_until(self._done, 60)
+        wait_until(
+            lambda: [now for now, then in zip(self._done(), before, strict=False) if now > then][3:], 120, "more"
+        )
+
+    def is_as_it_should_be(self) -> None:
+        """In what is said from now on."""
+        said = len(self._demo.log)
+        self._demo.wait_for(lambda log: all(re.search(each, log[said:]) for each in PROOFS), 120)
+        assert self._demo.log.count("worker-1 was killed by SIGKILL; it is started again") == 2
+        assert self._demo.log.count("the embedded broker has died; it is started again") == 1
+        assert self._demo.log.count("the embedded Postgres has died; it is started again") == 1

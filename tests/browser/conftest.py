@@ -29,10 +29,12 @@ class World:
     names: dict[str, Any]
     #: By role: the token, and what a browser keeps of who has signed in with it.
     tokens: dict[str, str]
+    #: Of a second console, with the page that only the demo has.
+    demo_url: str
     states: dict[str, Any] = field(default_factory=dict)
 
     def address(self, path: str) -> str:
-        return self.url + path.format(**self.names)
+        return (self.demo_url if path == "/demo" else self.url) + path.format(**self.names)
 
 
 @pytest.fixture(scope="session")
@@ -41,8 +43,12 @@ def world(_servers: OwnServers, _databases: Databases, tmp_path_factory: pytest.
     with standing.database(_servers, _databases) as url:
         names = pages_world.fill()
         tokens = {role: console.token(f"{role}-olga", role) for role in ("operator", "viewer")}
-        _, address = console.program(processes, child_environment(url, _servers.broker_url))
-        yield World(address, names, tokens)
+        env = child_environment(url, _servers.broker_url)
+        _, address = console.program(processes, env)
+        _, demo = console.program(
+            processes, env | {"TIDEMILL_DEMO": "yes", "TIDEMILL_FLOWER_URL": "http://flower.test"}
+        )
+        yield World(address, names, tokens, demo)
         processes.end()
 
 

@@ -22,6 +22,7 @@ PAGES: tuple[Tried, ...] = (
     Tried("/none"),
     Tried("/"),
     Tried("/", "viewer"),
+    Tried("/demo"),
     Tried("/audit"),
     Tried("/audit?subject=none", "viewer"),
     Tried("/processes"),

@@ -101,3 +101,13 @@ def test_who_is_signed_out_elsewhere_is_asked_to_sign_in(visitor: Visitor) -> No
     page.wait_for_url("**/sign-in**")
     assert "/sign-in?next=%2Faudit" in page.url
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+def test_commands_are_copied_as_they_stand(visitor: Visitor) -> None:
+    page = visitor.open("/demo", permissions=["clipboard-read", "clipboard-write"])
+    box = page.locator(".typed").filter(has=page.get_by_label("Wipe the broker", exact=True))
+    box.get_by_role("button").click()
+    expect(box.get_by_role("button")).to_contain_text("Copied")
+    lines = page.evaluate("navigator.clipboard.readText()").split("\n")
+    assert [line.split()[0] for line in lines] == ["rm", "kill"]
+    assert visitor.complaints == []

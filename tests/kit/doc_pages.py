@@ -23,7 +23,7 @@ BLOCK = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE |
 #: What a reader does once, on his machine; `make setup` and `make demo` have tests of their own.
 ON_THE_MACHINE = ("make", ".", "mkdir", "cd")
 #: What changes nothing, and may be typed again.
-LOOKS = re.compile(r"tidemill |python look")
+LOOKS = re.compile(r"tidemill |python look|python examples/sql.py \"select ")
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,19 @@ class Block:
         return [line for each in lines if (line := each.partition(" #")[0].strip())]
 
 
-def blocks(page: str) -> list[Block]:
-    """`page`: below `docs`."""
-    return [Block(*found) for found in BLOCK.findall((DOCS / page).read_text())]
+def blocks(page: str, without: str = "") -> list[Block]:
+    """`page`: below `docs`; with `#Heading`, that section of it. `without`: not the section of this heading."""
+    text = _text(page)
+    return [Block(*found) for found in BLOCK.findall(text.replace(_text(f"{page}#{without}"), "") if without else text)]
+
+
+def _text(page: str) -> str:
+    name, _, heading = page.partition("#")
+    text = (DOCS / name).read_text()
+    if heading:
+        text = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    assert text, page
+    return text
 
 
 def files(page: str) -> dict[str, str]:
@@ -48,10 +58,10 @@ def files(page: str) -> dict[str, str]:
     return {block.title: block.text for block in blocks(page) if block.title}
 
 
-def typed(page: str) -> Iterator[tuple[list[str], str | None]]:
+def typed(page: str, without: str = "") -> Iterator[tuple[list[str], str | None]]:
     """The commands of each block of them, with what is printed then, if the page says so; code without a name is a
     program too."""
-    found = [block for block in blocks(page) if not block.title]
+    found = [block for block in blocks(page, without) if not block.title]
     for block, after in zip(found, [*found, Block("", "", "")][1:], strict=True):
         wanted = after.text if after.language == "text" else None
         if block.language == "sh":
@@ -70,23 +80,26 @@ def printed(wanted: str, said: str) -> bool:
 @dataclass
 class Reader:
     """`serve` is given the modules that services are to import, when the page says to start them; `celery` the
-    settings and the words of a program of Celery's, which goes on beside."""
+    settings and the words of a program of Celery's, which goes on beside. `after` is told what was typed, block by
+    block. Without `tidemill`, the command is a program like others."""
 
     folder: Path
     env: Mapping[str, str]
-    tidemill: Tidemill
+    tidemill: Tidemill | None = None
     serve: Callable[[str], object] | None = None
     celery: Callable[[Mapping[str, str], list[str]], Process] | None = None
+    after: Callable[[list[str]], object] = len
     beside: list[Process] = field(default_factory=list)
     done: int = 0
 
-    def follow(self, page: str) -> None:
+    def follow(self, page: str, without: str = "") -> None:
         for name, text in files(page).items():
             (self.folder / name).write_text(text)
-        for commands, wanted in typed(page):
+        for commands, wanted in typed(page, without):
             said = [self._type(command) for command in commands]
             if wanted is not None:
                 self._compare(commands[-1], wanted, "\n".join(said))
+            self.after(commands)
 
     def _compare(self, last: str, wanted: str, said: str) -> None:
         seen = [said]
@@ -117,7 +130,9 @@ class Reader:
             case ["celery", *rest] if self.celery:
                 self.beside.append(self.celery(settings, rest))
                 return ""
-            case ["tidemill", *rest] if not settings:
+            case ["kill" | "rm", *_]:
+                said = self._run(["sh", "-c", command], settings)
+            case ["tidemill", *rest] if self.tidemill and not settings:
                 said = self.tidemill("", *rest)
             case ["tidemill", *rest]:  # its modules are not for the process of the tests
                 said = self._run([str(SCRIPT), *rest], settings)

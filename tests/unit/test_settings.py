@@ -47,6 +47,7 @@ WRONG = {
     "TIDEMILL_CONSOLE_TLS_CERT": ["", " "],
     "TIDEMILL_CONSOLE_TLS_KEY": ["", " "],
     "TIDEMILL_CONSOLE_PLAINTEXT": ["", "maybe", "2"],
+    "TIDEMILL_DEMO": ["", "maybe", "2"],
     "TIDEMILL_CONSOLE_THREADS": ["", "0", "1001"],
     "TIDEMILL_CONSOLE_MAX_CALLS": ["", "0", "100001"],
     "TIDEMILL_CONSOLE_IDLE": ["", "999ms", "8"],

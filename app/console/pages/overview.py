@@ -60,12 +60,12 @@ def _findings() -> list[Finding]:
     return sorted(found, key=lambda each: each.level is not Level.FAIL)
 
 
-_SEEN = Remembered(_figures, FIGURES_SECONDS).kept()
+SEEN = Remembered(_figures, FIGURES_SECONDS).kept()
 _TROUBLES = Remembered(_findings, FINDINGS_SECONDS).kept()
 
 
 def _read(_: Visit) -> Mapping[str, Any]:
-    return {"seen": _SEEN.get(), "findings": _TROUBLES.get(), "cures": CURES, "repairs_of": REPAIRS_OF}
+    return {"seen": SEEN.get(), "findings": _TROUBLES.get(), "cures": CURES, "repairs_of": REPAIRS_OF}
 
 
 PAGES = (Page("overview", "/", "overview.html", _read),)

@@ -203,12 +203,16 @@ function onKey(event) {
 
 function begin() {
   for (const button of all("[data-theme-toggle], [data-help]")) button.hidden = false;
+  // Only where the page came safely: over TLS, or from this machine.
+  if (navigator.clipboard) for (const button of all("[data-copy]")) button.hidden = false;
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-dialog]");
     if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey) { event.preventDefault(); ask(link.href); }
     if (event.target.closest("[data-theme-toggle]")) toggleTheme();
     if (event.target.closest("[data-help]")) one("#keys").showModal();
     if (event.target.closest("[data-live-toggle]")) toggleLive();
+    const copy = event.target.closest("[data-copy]");
+    if (copy) navigator.clipboard.writeText(one("pre", copy.parentElement).textContent).then(() => { copy.firstChild.textContent = "Copied"; });
   });
   const single = one("[data-keys-on]");
   if (single) {

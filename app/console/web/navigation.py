@@ -16,6 +16,7 @@ class Entry:
 
 NAVIGATION = (
     Entry("Overview", "overview", "o"),
+    Entry("Break it", "demo", "b"),
     Entry("Reactive tasks", "reactive", "r", "Work"),
     Entry("Stages", "stages", "s", "Work"),
     Entry("Processes", "processes", "p", "Work"),

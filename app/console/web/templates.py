@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from app.console.web import statics
 from app.console.web.navigation import NAVIGATION, Entry
 from app.console.web.words import FILTERS
+from app.settings import settings
 
 #: What the browser writes anew by itself makes no page another one.
 _TIMES = re.compile(r"(<time [^>]*>)[^<]*")
@@ -44,6 +45,7 @@ class Templates:
         self._environment.globals.update(
             url=self.url, has=self.has, static=statics.address, navigation=self.navigation, version=version("tidemill")
         )
+        self._environment.globals["flower"] = settings().flower_url
 
     def has(self, name: str) -> bool:
         return name in self._paths
