@@ -81,7 +81,7 @@ def test_a_key_counts_as_soon_as_the_dialog_is_closed(visitor: Visitor) -> None:
         dialog.close();
         for (const key of "gu") focused.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
     }""")
-    page.wait_for_url("**/audit")
+    expect(page).to_have_url(f"{visitor.world.url}/audit")
 
 
 def test_dark_or_light_stays(visitor: Visitor) -> None:
