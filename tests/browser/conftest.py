@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, ViewportSize, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    ViewportSize,
+    expect,
+    sync_playwright,
+)
 
 from app import db
 from app.embedded import OwnServers
@@ -20,6 +29,7 @@ from tests.kit.process import Processes
 
 #: A loaded machine must not fail them.
 LIMIT_MS = 60_000
+expect.set_options(timeout=LIMIT_MS)
 WIDE: ViewportSize = {"width": 1280, "height": 900}
 NARROW: ViewportSize = {"width": 375, "height": 812}
 
@@ -43,7 +53,7 @@ def world(_servers: OwnServers, _databases: Databases, tmp_path_factory: pytest.
     with standing.database(_servers, _databases) as url:
         pages_crowd.keep_numbers(db.engine())
         names = pages_world.fill()
-        pages_crowd.fill(db.engine())
+        names |= pages_crowd.fill(db.engine())
         tokens = {role: console.token(f"{role}-olga", role) for role in ("operator", "viewer")}
         _, address = console.program(processes, child_environment(url, _servers.broker_url))
         yield World(address, names, tokens)

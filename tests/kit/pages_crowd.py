@@ -11,15 +11,19 @@ from datetime import UTC, datetime, timedelta
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
+from app.jobs.model import JOB
 from tests.kit import reactive_crowd
 from tests.kit.copying import analyzed, copy
 
 VISITS, PROCESSES, JOBS, LOG, AUDIT = 300_000, 30_000, 100_000, 100_000, 10_000
 #: In a lane, running or parked, of visits; of processes, broken or active.
 FEW = 1_000
+#: A process with very many tasks.
+LARGE_ONE, TASKS = 29_999, 10_000
 LARGE = reactive_crowd.BIG | {
     *("stage_visit", "process", "graph", "task", "decision", "broken_task", "job", "job_log", "audit"),
 }
+MAIL = "mail.send"
 CALLED = '{"args": ["order"], "kwargs": {}}'
 
 
@@ -30,7 +34,8 @@ def keep_numbers(engine: Engine) -> None:
         connection.execute(sa.select(sa.func.setval(sequence, PROCESSES)))
 
 
-def fill(engine: Engine) -> None:
+def fill(engine: Engine) -> dict[str, int]:
+    """Names of its first jobs, one that is parked and such that wait, and of its large process."""
     now = datetime.now(UTC)
     reactive_crowd.fill(engine, runs=3, steps=2)
     copy(
@@ -40,7 +45,7 @@ def fill(engine: Engine) -> None:
         _visits(now),
     )
     _processes(engine, now)
-    _jobs(engine, now)
+    job = _jobs(engine, now)
     copy(
         engine,
         "audit",
@@ -48,6 +53,7 @@ def fill(engine: Engine) -> None:
         (("root@host", "queue.pause", f"queue-{i % 2000}") for i in range(AUDIT)),
     )
     analyzed(engine)
+    return {f"job_{i}": job + i for i in range(5)} | {"large": LARGE_ONE}
 
 
 def _visits(now: datetime) -> Iterator[tuple[object, ...]]:
@@ -78,16 +84,19 @@ def _processes(engine: Engine, now: datetime) -> None:
             for i, state in states.items()
         ),
     )
-    left = ((i, 2, int(state != "FINISHED"), int(state == "BROKEN")) for i, state in states.items())
+    left = (
+        (i, TASKS if i == LARGE_ONE else 2, int(state != "FINISHED"), int(state == "BROKEN"))
+        for i, state in states.items()
+    )
     copy(engine, "graph", "process_id, tasks, unfinished, broken", left)
     of_task = {"FINISHED": "FINISHED", "ACTIVE": "READY", "BROKEN": "BROKEN"}
-    tasks = ((i, n, of_task[state] if n == 2 else "FINISHED") for i, state in states.items() for n in (1, 2))
-    actors = {1: "fulfil", 2: "charge"}
+    tasks = [(i, n, of_task[state] if n == 2 else "FINISHED") for i, state in states.items() for n in (1, 2)]
+    tasks += [(LARGE_ONE, n, "FINISHED") for n in range(3, TASKS + 1)]
     copy(
         engine,
         "task",
         "process_id, number, actor, state, arguments, ready_at",
-        ((i, n, actors[n], state, CALLED, times[i]) for i, n, state in tasks),
+        ((i, n, "fulfil" if n == 1 else "charge", state, CALLED, times[i]) for i, n, state in tasks),
     )
     copy(
         engine,
@@ -111,15 +120,15 @@ def _state(number: int) -> str:
     return "BROKEN" if number % 20 == 0 else "ACTIVE" if number % 7 == 0 else "FINISHED"
 
 
-def _jobs(engine: Engine, now: datetime) -> None:
-    """Half is for later."""
+def _jobs(engine: Engine, now: datetime) -> int:
+    """The first one. Half is for later."""
     copy(
         engine,
         "job",
         "task, queue, args, kwargs, state, error, due_at",
         (
             (
-                *("shop.mail", f"mail-{i % 3}", "[17]", "{}"),
+                *(MAIL, f"mail-{i % 3}", "[17]", "{}"),
                 *(("parked", f"ConnectionError: no answer to {i}") if i % FEW == 0 else ("waiting", None)),
                 now + timedelta(seconds=i - JOBS / 2),
             )
@@ -138,3 +147,5 @@ def _jobs(engine: Engine, now: datetime) -> None:
             for i in range(LOG)
         ),
     )
+    with engine.connect() as connection:
+        return int(connection.execute(sa.select(sa.func.min(JOB.c.id)).where(JOB.c.task == MAIL)).scalar_one())

@@ -1,4 +1,4 @@
-"""The board of reactive tasks is read by index, also by the states of tasks and by their pools."""
+"""The board of reactive tasks is read by index, also by the states of tasks and by their pools; operations by kind."""
 
 from __future__ import annotations
 
@@ -31,3 +31,4 @@ def upgrade() -> None:
         op.create_index(
             f"reactive_task_{word}", "reactive_task", ["name"], schema="tidemill", postgresql_where=sa.text(condition)
         )
+    op.create_index("operation_kind", "operation", ["kind", "id"], schema="tidemill")
