@@ -37,7 +37,7 @@ test: setup  ## the whole suite; needs nothing that is already running
 
 test-browser: setup  ## the pages in a real browser; installs Debian's Chromium where it is missing and it may
 	$(BIN)/python -m tests.browser.chromium
-	$(BIN)/pytest -n 2 --dist loadfile -m browser tests/browser
+	$(BIN)/pytest -n 2 --dist worksteal -m browser tests/browser
 
 chaos: setup  ## longer, seeded fault runs: make chaos SECONDS=600 SEED=7
 	SECONDS=$(SECONDS) SEED=$(SEED) $(BIN)/pytest -m chaos --timeout 7200 tests/chaos -s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,8 +13,8 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
 from app import workers
-from app.claims import Lane
-from app.claims.model import is_running, is_waiting
+from app.claims import Claimable, Lane
+from app.claims import depths as claimable
 from app.clock import Rate
 from app.jobs.model import JobLog, Outcome
 from app.limits import Queue, kept_now
@@ -27,7 +28,7 @@ from stages import depths, listing
 from stages.definition import PREFIX, RESWEEP
 from stages.model import StageVisit
 from triggers import missed
-from triggers.model import LIVE, ReactiveTask, RunState, TaskRun
+from triggers.model import LIVE, TASK, ReactiveTask, RunState, TaskRun
 
 RECENT = timedelta(minutes=5)
 #: A process that was registered is begun within moments.
@@ -189,9 +190,9 @@ def _counted(session: Session) -> dict[str, dict[str, Any]]:
         if model is StageVisit:
             continue
         holds = HOLDS.get(model.__tablename__, f"{model.__tablename__}s")
-        for row in session.execute(_counts(model)).mappings():
-            before, words = found.get(row["queue"]), dict(row) | {"holds": holds}
-            found[row["queue"]] = words if before is None else _sum(before, words)
+        for queue, counts in _counts(session, model).items():
+            before, words = found.get(queue), counts | {"queue": queue, "holds": holds}
+            found[queue] = words if before is None else _sum(before, words)
     return found
 
 
@@ -229,7 +230,7 @@ def reactive(session: Session, recent: timedelta = RECENT) -> ReactiveFigures:
             count(declared),
             count(LIVE, TaskRun.state == RunState.RUNNING),
             count(LIVE, TaskRun.state == RunState.WAITING),
-            count(declared, ReactiveTask.paused.is_(True)),
+            count(declared, TASK.c.paused),
             count(declared, ReactiveTask.quarantined_at.is_not(None)),
             count(ended, TaskRun.state == RunState.DONE),
             count(ended, TaskRun.state == RunState.FAILED),
@@ -298,25 +299,17 @@ def processes(session: Session, actors: Sequence[Listed], recent: timedelta = RE
     )
 
 
-def _counts(model: Any) -> sa.Select[Any]:
-    ready_at = model.ready(Lane.MAIN)
-    waiting, now = is_waiting(model), sa.func.now()
-    # Nothing is parked where there is no word for it; to look for it would read the whole table.
-    parked = sa.cast(model.state, sa.Text) == model.PARKED if model.PARKED else sa.false()
-    ready = sa.and_(waiting, ready_at <= now)
-
-    def count(condition: sa.ColumnElement[bool]) -> Any:
-        return sa.func.count().filter(condition)
-
-    query = sa.select(
-        model.queue,
-        count(ready).label("ready"),
-        count(sa.and_(waiting, ready_at > now)).label("later"),
-        count(is_running(model)).label("running"),
-        count(parked).label("parked"),
-        (now - sa.func.min(ready_at).filter(ready)).label("oldest"),
+def _counts(session: Session, model: type[Claimable]) -> dict[str, dict[str, Any]]:
+    """By queue; of very many, as many as are counted."""
+    found = defaultdict[str, dict[str, Any]](
+        lambda: {"ready": 0, "later": 0, "running": 0, "parked": 0, "oldest": None}
     )
-    return query.where(sa.or_(waiting, is_running(model), parked)).group_by(model.queue)
+    for row in session.execute(claimable.waiting(model, Lane.MAIN, COUNTED)):
+        found[row.queue] |= {"ready": int(row.ready), "later": int(row.later), "oldest": row.oldest}
+    for state, query in claimable.marked(model, COUNTED):
+        for queue, count in session.execute(query):
+            found[queue][state] = count
+    return found
 
 
 def live_and_gone(session: Session) -> list[WorkerFigures]:

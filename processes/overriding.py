@@ -124,3 +124,15 @@ def _of_object(whose: str, value: Mapping[str, Any], depth: int) -> Iterator[tup
                 raise BadRequest(f"{whose}: {key!r:.50} is none of {known}; an object of your own is written {example}")
     for each in inner:
         yield from _marks(whose, each, depth + 1)
+
+
+def read_json(text: str) -> Any:
+    """`ValueError` for whatever cannot be read."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")

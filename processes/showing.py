@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 from app.clock import Clock, SystemClock
 from app.db import engine, keep_to_time, transaction
 from app.errors import BadRequest, NotFound
-from processes.model import ANSWER, BROKEN_TASK, DECISION, EDGE, PROCESS, TASK, ProcessId
+from processes.model import ANSWER, BROKEN_TASK, DECISION, EDGE, GRAPH, PROCESS, TASK, ProcessId
 from processes.shown import AnswerShown, BrokenShown, Shown, TaskShown, read_value
 from processes.states import DecisionState, ProcessState, TaskState
 
@@ -58,16 +58,54 @@ def one_moment() -> Iterator[Session]:
         yield session
 
 
-def load(session: Session, process_id: int, *, answers: int | None = None, text: int | None = None) -> Shown:
-    """`answers`: of each task no more than the latest ones; `text`: no more characters of arguments and values. In
-    several statements, which only `one_moment` holds together."""
+@dataclass(frozen=True)
+class Part:
+    """Of the tasks: `most` behind number `after`, and the first so many that are broken."""
+
+    after: int
+    most: int
+    broken: int = 0
+
+    def of(self, column: Any, process_id: int) -> Any:
+        """Whether the number of a task is among these."""
+        number = sa.select(TASK.c.number).where(TASK.c.process_id == process_id, TASK.c.number > self.after)
+        broken = sa.select(BROKEN_TASK.c.number).where(BROKEN_TASK.c.process_id == process_id)
+        ends = (number.order_by(TASK.c.number).limit(self.most), broken.order_by(sa.text("number")).limit(self.broken))
+        return column.in_(sa.union(*(sa.select(each.subquery()) for each in ends)))
+
+
+def size(session: Session, process_id: int) -> int:
+    """How many tasks it has."""
+    query = sa.select(GRAPH.c.tasks).where(GRAPH.c.process_id == process_id)
+    return session.execute(query).scalar_one_or_none() or 0
+
+
+def counts(session: Session, process_id: int) -> dict[tuple[TaskState, DecisionState | None], int]:
+    """How many of its tasks are in which state, with that of their decisions."""
+    same = sa.and_(DECISION.c.process_id == TASK.c.process_id, DECISION.c.number == TASK.c.number)
+    states = (TASK.c.state, DECISION.c.state)
+    query = sa.select(*states, sa.func.count()).select_from(TASK.outerjoin(DECISION, same))
+    rows = session.execute(query.where(TASK.c.process_id == process_id).group_by(*states))
+    return {(row[0], row[1]): row[2] for row in rows}
+
+
+def load(
+    session: Session,
+    process_id: int,
+    *,
+    answers: int | None = None,
+    text: int | None = None,
+    part: Part | None = None,
+) -> Shown:
+    """`answers`: of each task no more than the latest ones; `text`: no more characters of arguments and values;
+    `part`: not all of its tasks. In several statements, which only `one_moment` holds together."""
     _check(process_id)
     row = session.execute(_process(text).where(PROCESS.c.id == process_id)).one_or_none()
     if row is None:
         raise NotFound(f"there is no process {process_id}: 'tidemill process search' finds those that there are")
     of_copies = sa.select(PROCESS.c.id).where(PROCESS.c.copied_from == process_id)
     copies = tuple(session.scalars(of_copies.order_by(PROCESS.c.id).limit(COPIES_MOST)))
-    return Shown(**row._mapping, copies=copies, tasks=_tasks(session, process_id, answers, text))
+    return Shown(**row._mapping, copies=copies, tasks=_tasks(session, process_id, answers, text, part))
 
 
 def wait(process_id: int, timeout: float | timedelta = 30.0, *, clock: Clock | None = None) -> Ended:
@@ -114,19 +152,25 @@ def _process(most: int | None) -> sa.Select[Any]:
     )
 
 
-def _tasks(session: Session, process_id: int, answers: int | None, text: int | None) -> tuple[TaskShown, ...]:
+def _tasks(
+    session: Session, process_id: int, answers: int | None, text: int | None, part: Part | None
+) -> tuple[TaskShown, ...]:
+    def here(column: Any) -> Any:
+        return sa.true() if part is None else part.of(column, process_id)
+
     sources = defaultdict[int, list[int]](list)
     query = sa.select(EDGE.c.source, EDGE.c.target).where(EDGE.c.process_id == process_id, ~EDGE.c.value)
+    query = query.where(here(EDGE.c.target))
     for source, target in session.execute(query.order_by(EDGE.c.source)):
         sources[target].append(source)
     names = ("number", "at", "type", "message", "traceback", "fingerprint")
     query = sa.select(*(BROKEN_TASK.c[name] for name in names))
-    rows = session.execute(query.where(BROKEN_TASK.c.process_id == process_id))
+    rows = session.execute(query.where(BROKEN_TASK.c.process_id == process_id, here(BROKEN_TASK.c.number)))
     broken = {row.number: BrokenShown(row.at, row.type, row.message, row.traceback, row.fingerprint) for row in rows}
-    told, counts = _answers(session, process_id, answers)
+    told, answered = _answers(session, process_id, answers, here)
     return tuple(
-        _task(row, tuple(sources[row.number]), broken.get(row.number), told[row.number], counts.get(row.number, 0))
-        for row in session.execute(_with_decisions(process_id, text))
+        _task(row, tuple(sources[row.number]), broken.get(row.number), told[row.number], answered.get(row.number, 0))
+        for row in session.execute(_with_decisions(process_id, text).where(here(TASK.c.number)))
     )
 
 
@@ -170,21 +214,22 @@ _COUNTS = ("attempts", "failures", "restarts", "epoch")
 
 
 def _answers(
-    session: Session, process_id: int, most: int | None
+    session: Session, process_id: int, most: int | None, here: Callable[[Any], Any]
 ) -> tuple[defaultdict[int, list[AnswerShown]], dict[int, int]]:
     """By task, the oldest first; and how many there are."""
     query = sa.select(*(ANSWER.c[name] for name in ("id", "number", "at", "worker", "refused", "error", "traceback")))
-    query = query.where(ANSWER.c.process_id == process_id)
+    query = query.where(ANSWER.c.process_id == process_id, here(ANSWER.c.number))
     if most is not None:
-        numbers = sa.select(TASK.c.number).where(TASK.c.process_id == process_id).subquery("numbers")
+        of_process = sa.select(TASK.c.number).where(TASK.c.process_id == process_id, here(TASK.c.number))
+        numbers = of_process.subquery("numbers")
         latest = query.where(ANSWER.c.number == numbers.c.number).order_by(ANSWER.c.id.desc()).limit(most)
         each = latest.correlate(numbers).lateral("latest")
         query = sa.select(*each.c).select_from(numbers.join(each, sa.true()))
     found = query.subquery("found")
-    told, counts = defaultdict[int, list[AnswerShown]](list), dict[int, int]()
+    told, totals = defaultdict[int, list[AnswerShown]](list), dict[int, int]()
     for row in session.execute(sa.select(*found.c).order_by(found.c.number, found.c.id)):
         told[row.number].append(AnswerShown(row.at, row.worker, row.refused, row.error, row.traceback))
     counted = sa.select(ANSWER.c.number, sa.func.count()).where(ANSWER.c.process_id == process_id)
-    for number, count in session.execute(counted.group_by(ANSWER.c.number)):
-        counts[number] = count
-    return told, counts
+    for number, count in session.execute(counted.where(here(ANSWER.c.number)).group_by(ANSWER.c.number)):
+        totals[number] = count
+    return told, totals

@@ -203,6 +203,12 @@ class ReactiveTask(Model):
 
 
 TASK = cast(sa.Table, ReactiveTask.__table__)
+# By what changes seldom: the end of a run is an update of no index.
+sa.Index("reactive_task_pool", TASK.c.pool, TASK.c.name, postgresql_where=TASK.c.removed_at.is_(None))
+sa.Index("reactive_task_paused", TASK.c.name, postgresql_where=TASK.c.paused)
+sa.Index("reactive_task_quarantined", TASK.c.name, postgresql_where=TASK.c.quarantined_at.is_not(None))
+sa.Index("reactive_task_removed", TASK.c.name, postgresql_where=TASK.c.removed_at.is_not(None))
+sa.Index("reactive_task_spaced", TASK.c.name, postgresql_where=TASK.c.min_interval.is_not(None))
 
 
 class ReactiveLeaf(Model):

@@ -10,6 +10,7 @@ import click
 from app import figures, queues
 from app.cli.arguments import NONE, OrNone, RateText
 from app.cli.output import document, json_option, resting, table
+from app.cli.stage_words import counted
 from app.db import transaction
 
 
@@ -35,7 +36,10 @@ def list_(*, as_json: bool) -> None:
     table(
         ("queue", "paused", "rate", "burst", "parallel", "ready", "running", "slots"),
         [
-            (q.name, q.paused or q.rests_why is not None, q.rate, q.burst, q.max_parallel, q.ready, q.running, q.slots)
+            (
+                *(q.name, q.paused or q.rests_why is not None, q.rate, q.burst, q.max_parallel),
+                *(counted(q.ready), counted(q.running), q.slots),
+            )
             for q in found
         ],
         empty="there are no queues yet",

@@ -46,14 +46,22 @@ def _show(queues: Sequence[QueueFigures], workers: Sequence[WorkerFigures], rece
     headers = ("queue", "ready", "later", "running", "parked", "oldest", "slots", "limits")
     table(
         headers,
-        [(q.name, q.ready, q.later, q.running, q.parked, q.oldest, q.slots, _limits(q)) for q in queues],
+        [
+            (
+                *(q.name, counted(q.ready), counted(q.later), counted(q.running), counted(q.parked)),
+                *(q.oldest, q.slots, _limits(q)),
+            )
+            for q in queues
+        ],
         empty="nothing waits, and no worker lives",
     )
     for each in queues:
         if (rests := resting(each.rests_why, each.rests_until)) is not None:
             click.secho(f"! {each.name}: {rests}", fg="yellow")
         if each.stands_still:
-            click.secho(f"! {each.name}: {each.ready} {each.holds} are ready and no live worker takes them", fg="red")
+            click.secho(
+                f"! {each.name}: {counted(each.ready)} {each.holds} are ready and no live worker takes them", fg="red"
+            )
     heading("Workers")
     table(
         ("worker", "slots", "last beat", "queues"),

@@ -27,8 +27,10 @@ COMPARES = timedelta(minutes=5)
 
 def tasks(session: Session) -> Finding:
     declared = ReactiveTask.removed_at.is_(None)
-    counted = sa.select(sa.func.count(), sa.func.count(ReactiveTask.quarantined_at)).where(declared)
-    count, quarantined = session.execute(counted).one()
+    counted = sa.select(sa.func.count()).select_from(ReactiveTask).where(declared)
+    # Each by an index of its own.
+    count = session.execute(counted).scalar_one()
+    quarantined = session.execute(counted.where(ReactiveTask.quarantined_at.is_not(None))).scalar_one()
     if not quarantined:
         return ok("reactive tasks", f"{count} declared, none is quarantined")
     worst = sa.select(ReactiveTask.name, ReactiveTask.quarantine_reason).where(

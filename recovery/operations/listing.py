@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from app.db import joined
 from app.errors import BadRequest, NotFound
 from recovery.operations.model import ITEM, LIVE, OPERATION, ItemState, OperationState
+from recovery.operations.order import Kind
 
 LISTED_MOST = 10_000
 #: Outcomes that differ further on are told as one.
@@ -95,11 +96,17 @@ def show(operation_id: int, *, session: Session | None = None) -> Progress:
 
 
 def overview(
-    limit: int = 50, *, live: bool = False, before: int | None = None, session: Session | None = None
+    limit: int = 50,
+    *,
+    live: bool = False,
+    kind: Kind | None = None,
+    before: int | None = None,
+    session: Session | None = None,
 ) -> list[Progress]:
     """The latest first. `live`: only those that have not ended; `before`: older than this one."""
     query = _seen().order_by(OPERATION.c.id.desc()).limit(_limit(limit))
     query = query.where(LIVE) if live else query
+    query = query if kind is None else query.where(OPERATION.c.kind == kind.value)
     query = query if before is None else query.where(OPERATION.c.id < checked(before))
     with joined(session) as tx:
         return [_progress(row) for row in tx.execute(query)]

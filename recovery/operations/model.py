@@ -43,6 +43,7 @@ class Operation(Model):
         sa.Index(
             "operation_running", sa.text("priority DESC"), "next_at", postgresql_where=sa.text("state = 'RUNNING'")
         ),
+        sa.Index("operation_kind", "kind", "id"),
         sa.Index("operation_ended", "ended_at", postgresql_where=sa.text("ended_at IS NOT NULL")),
         sa.CheckConstraint("done + failed + skipped <= total", name="counts_its_items"),
         sa.CheckConstraint("(ended_at IS NOT NULL) = (state IN ('CANCELLED', 'DONE'))", name="ended_as_its_state_says"),

@@ -1,4 +1,5 @@
-"""A console that really runs, on a database with something of everything in it, and Chromium in front of it."""
+"""A console that really runs, on a database with something of everything in it and very much of most, and Chromium in
+front of it."""
 
 from __future__ import annotations
 
@@ -7,17 +8,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, ViewportSize, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    ViewportSize,
+    expect,
+    sync_playwright,
+)
 
+from app import db
 from app.embedded import OwnServers
 from tests.browser import chromium
 from tests.conftest import child_environment
-from tests.kit import console, pages_world, standing
+from tests.kit import console, pages_crowd, pages_world, standing
 from tests.kit.database import Databases
 from tests.kit.process import Processes
 
 #: A loaded machine must not fail them.
 LIMIT_MS = 60_000
+expect.set_options(timeout=LIMIT_MS)
 WIDE: ViewportSize = {"width": 1280, "height": 900}
 NARROW: ViewportSize = {"width": 375, "height": 812}
 
@@ -41,7 +53,9 @@ class World:
 def world(_servers: OwnServers, _databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     processes = Processes(tmp_path_factory.mktemp("console"))
     with standing.database(_servers, _databases) as url:
+        pages_crowd.keep_numbers(db.engine())
         names = pages_world.fill()
+        names |= pages_crowd.fill(db.engine())
         tokens = {role: console.token(f"{role}-olga", role) for role in ("operator", "viewer")}
         env = child_environment(url, _servers.broker_url)
         _, address = console.program(processes, env)

@@ -128,6 +128,16 @@ WRONG: list[tuple[Any, int, str]] = [
 ]
 
 
+def test_tasks_are_shown_in_pages(caller: Caller) -> None:
+    path = f"{PROCESSES}/{asking('x')}"
+    whole = caller.get(path).data
+    assert (len(whole["tasks"]), whole["after"]) == (3, None)
+    first, rest = caller.get(f"{path}?limit=2").data, caller.get(f"{path}?limit=2&after=2").data
+    assert (first["tasks"], first["after"]) == (whole["tasks"][:2], 2)
+    assert (rest["tasks"], rest["after"]) == (whole["tasks"][2:], None)
+    assert caller.get(f"{path}?limit=1001").status == 400
+
+
 def test_searches_that_cannot_be(caller: Caller) -> None:
     for body, status, told in WRONG:
         said = caller.post(SEARCH, body)

@@ -37,6 +37,15 @@ def test_the_version_is_that_of_the_table(person: Person) -> None:
     assert "there is no such row" in person.get("/entity?kind=offer&id=none").text
 
 
+def test_a_table_that_is_missing_is_told_of(person: Person, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE offer RENAME TO elsewhere")
+    page = person.get("/entity?kind=offer&id=o-1")
+    assert 'cannot be read in this database: relation "public.offer" does not exist.' in page.text
+    assert "Version not known here" in page.text
+    assert "system waiting" in page.text
+
+
 def test_a_walk_begins_and_is_undone(person: Person) -> None:
     question = person.get("/stage/resweep?name=offer.publish")
     assert "offer.publish asked about each" in question.text

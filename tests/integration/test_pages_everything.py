@@ -19,7 +19,7 @@ from tests.kit.pages_world import EVIL
 #: More than there are links of different kinds.
 MOST = 1200
 #: Acts that the world gives no reason for.
-NOT_OFFERED = {"pause_operation", "pool_resume", "reactive_put_back", "remove_search", "retry_operation"}
+NOT_OFFERED = {"pause_operation", "pool_resume", "reactive_put_back", "remove_search"}
 
 
 @pytest.fixture(scope="module")

@@ -66,6 +66,17 @@ def test_the_list_and_one_that_has_ended(person: Person, world: dict[str, Any]) 
     assert person.get("/operations/4711").status == 404
 
 
+def test_operations_of_a_kind(person: Person) -> None:
+    def listed(query: str) -> str:
+        return person.get(f"/operations?{query}").text.partition("Operations, the latest first")[2]
+
+    assert "check" in listed("kind=check")
+    assert "restart-task" not in listed("kind=check")
+    assert "restart-task" in listed("kind=restart-task&live=yes")
+    assert "There is no abort operation." in person.get("/operations?kind=abort").text
+    assert person.get("/operations?kind=other").status == 400
+
+
 def test_steering_one(person: Person, world: dict[str, Any], session: Session) -> None:
     number = world["paused_operation"]
     page = person.get(f"/operations/{number}")

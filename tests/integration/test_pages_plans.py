@@ -27,6 +27,9 @@ SELECT 1, i, i, 'DONE', 'well', now() FROM generate_series(1, %(rows)s) i;
 INSERT INTO tidemill.task (process_id, number, actor, state, arguments)
 SELECT i, n, 'charge', 'FINISHED', '{"args": [], "kwargs": {}}'
 FROM generate_series(1, %(rows)s) i, (VALUES (1), (2)) v (n);
+INSERT INTO tidemill.task (process_id, number, actor, state, arguments)
+SELECT 777, n, 'charge', 'FINISHED', '{"args": [], "kwargs": {}}' FROM generate_series(3, 10000) n;
+UPDATE tidemill.graph SET tasks = 10000 WHERE process_id = 777;
 """
 LARGE = {"process", "graph", "decision", "broken_task", "task", "audit", "operation", "operation_item"}
 PAGES = (
@@ -42,8 +45,10 @@ PAGES = (
     "/processes?state=ACTIVE&name=sell",
     "/processes/20000",
     "/processes/777",
+    "/processes/777?after=5000",
     "/operations",
     "/operations?before=1000&live=yes",
+    "/operations?kind=abort",
     "/operations/1?after=15000",
     "/operations/1?items=FAILED",
     "/actors",

@@ -9,12 +9,15 @@ import pytest
 import sqlalchemy as sa
 
 from app.audit import Audit
+from app.console.pages import process
+from app.console.web import memory
 from app.db import transaction
 from app.embedded import OwnServers
 from processes import showing
 from processes.preferences import configure
 from processes.states import ProcessState
 from tests.kit import console, pages_world, standing
+from tests.kit import process_rows as r
 from tests.kit.database import Databases
 from tests.kit.pages import Person, Seen
 
@@ -166,6 +169,63 @@ def test_restarting_and_aborting(person: Person, world: dict[str, Any]) -> None:
         ("process.restart", "the bank is back"),
         ("process.abort", "ordered twice"),
     ]
+
+
+def test_a_large_one_is_read_in_parts(person: Person, world: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in (("WHOLE_MOST", 5), ("TASKS", 3), ("BROKEN", 1)):
+        monkeypatch.setattr(process, name, number)
+    memory.forget_all()
+    first = person.get(f"/processes/{world['hostile']}")
+    assert "It has 6 tasks: too many to be drawn and explained here." in first.text
+    assert "3 PENDING" in first.text
+    assert "1 BROKEN" in first.text
+    assert 'id="broken-3"' in first.html
+    assert tasks(first) == [1, 2, 3]
+    second = person.get(f"/processes/{world['hostile']}?after=3")
+    assert tasks(second) == [4, 5, 6]
+    assert 'id="broken-3"' in second.html
+    assert "after=3" in first.html
+    assert 'rel="next"' not in second.html
+
+
+def tasks(page: Seen) -> list[int]:
+    return [int(each.partition('"')[0]) for each in page.html.split('<tr id="task-')[1:]]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("args", "o-1", "is no JSON"),
+        ("args", "7", "must be a list of arguments"),
+        ("kwargs", "[]", "must be a dict"),
+        ("result", "NaN", "is no JSON"),
+        ("args", "[1, 2, 3]", "charge"),
+    ],
+)
+def test_what_a_task_cannot_be_given(person: Person, world: dict[str, Any], field: str, value: str, told: str) -> None:
+    number = world["hostile"]
+    question = person.get(f"/processes/{number}/restart?from=3")
+    assert "500. Other named arguments" in question.text
+    with r.nothing_declared(), r.actors(*pages_world.FUNCTIONS):
+        seen = question.form("/restart").send(**{field: value})
+    assert seen.status == 400
+    assert told in seen.text
+    assert state(number) is ProcessState.BROKEN
+
+
+def test_restarting_with_other_arguments_or_a_result(person: Person, world: dict[str, Any]) -> None:
+    number = world["hostile"]
+    question = person.get(f"/processes/{number}/restart?from=3")
+    seen = question.form("/restart").send(args='["o-9", 20]', copy="yes")
+    assert f"is the copy of {number}: 4 tasks again." in seen.text
+    found = showing.show(int(seen.path.rpartition("/")[2]))
+    assert found.tasks[2].args == ["o-9", 20]
+    seen = question.form("/restart").send(result='"paid by hand"')
+    assert f"Process {number} goes on: 3 tasks again." in seen.text
+    assert showing.show(number).tasks[2].value == "paid by hand"
+    whole = person.get(f"/processes/{number}/restart").form("/restart").send(args="[]")
+    assert whole.status == 400
+    assert "are for one task" in whole.text
 
 
 def _only_what_is_meant(person: Person, number: int) -> None:

@@ -9,11 +9,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from app import db
+from app import db, figures
 from app.console.pages import entity, job, jobs, log, parked, stage, stages
 from app.console.web import memory
 from app.console.web.fields import Fields
 from app.console.web.page import Page, Visit
+from app.db import transaction
 from app.embedded import OwnServers
 from app.tokens import Holder
 from tests.conftest import using
@@ -84,6 +85,15 @@ def test_jobs_are_listed_by_index(big: Engine, words: dict[str, str], most: int)
     with captured(big) as statements:
         assert len(jobs._search(Fields(tuple(words.items())))) > 50
     check(big, statements, most)
+
+
+def test_queues_are_counted_by_index_and_in_bounds(big: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "COUNTED", 1_000)
+    with captured(big) as statements, transaction() as session:
+        found = {each.name: each for each in figures.queues(session)}
+    assert [(found[f"queue{i}"].ready, found[f"queue{i}"].later) for i in range(3)] == [(1_000, 0)] * 3
+    assert sum(found[f"queue{i}"].parked for i in range(3)) == 100
+    check(big, [each for each in statements if "tidemill.job" in each.text])
 
 
 def check(engine: Engine, statements: list[Any], most: int = PAGES_MOST) -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import sqlalchemy as sa
+
 from app import audit, workers
 from app.db import transaction
 from processes import operate, preferences, start, templates
 from processes.filters import Filters
 from recovery import operations
 from recovery.operations import Kind, Order, running
+from recovery.operations.model import ITEM, OPERATION
 from tests.kit import pages_jobs, pages_reactive, pages_stages
 from tests.kit import process_rows as r
 
@@ -77,17 +80,32 @@ def _work_off() -> None:
 
 
 def over_processes() -> Names:
-    """One operation that has ended, and one that is paused."""
+    """One operation that has ended, two that are paused, and one that has failed."""
     with transaction() as session:
         templates.save(session, "broken-of-shop", {"states": ["BROKEN"], "attributes": {"shop": "{shop}"}})
     ended = operations.start(Order(Kind.CHECK, Filters()), rate=None, reason="to see")
+    _end_operations()
+    order = Order(Kind.RESTART_TASK, Filters(name="fulfil"))
+    paused, spare = (operations.start(order, rate="1/s", reason=EVIL.replace("\\", "")) for _ in range(2))
+    operations.pause(paused)
+    operations.pause(spare)
+    failed = operations.start(Order(Kind.CHECK, Filters()), rate=None)
+    _end_operations()
+    _fail(failed)
+    return {"operation": ended, "paused_operation": paused, "spare_operation": spare, "failed_operation": failed}
+
+
+def _end_operations() -> None:
     while running.run_once(100).more:
         pass
-    paused = operations.start(
-        Order(Kind.RESTART_TASK, Filters(name="fulfil")), rate="1/s", reason=EVIL.replace("\\", "")
-    )
-    operations.pause(paused)
-    return {"operation": ended, "paused_operation": paused}
+
+
+def _fail(operation_id: int) -> None:
+    """As if each of its items had failed."""
+    with transaction() as session:
+        of = (OPERATION.c.id == operation_id, ITEM.c.operation_id == operation_id)
+        session.execute(sa.update(OPERATION).where(of[0]).values(done=0, failed=OPERATION.c.total))
+        session.execute(sa.update(ITEM).where(of[1]).values(state="FAILED", outcome=EVIL))
 
 
 def changes() -> Names:

@@ -107,13 +107,13 @@ def _in_state(state: str | None, found: Mapping[str, Room]) -> sa.ColumnElement[
         case "held":
             return TASK.c.name.in_(waiting.where(~sa.func.coalesce(backing, sa.false()), _held(found)))
         case "paused":
-            return sa.and_(declared, TASK.c.paused.is_(True))
+            return sa.and_(declared, TASK.c.paused)
         case "quarantined":
             return sa.and_(declared, TASK.c.quarantined_at.is_not(None))
         case "missed":
             return TASK.c.name.in_(sa.select(MissedWindow.task).where(MissedWindow.closed_at > now - MISSED_OF))
         case "resting":
-            return sa.and_(clear, rests, free)
+            return sa.and_(clear, TASK.c.min_interval.is_not(None), rests, free)
         case "idle":
             return sa.and_(clear, ~rests, free)
         case _:

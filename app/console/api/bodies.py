@@ -103,14 +103,17 @@ OF_PROCESS: dict[str, Schema] = {
     "registered_at": MOMENT,
     **{word: optional(MOMENT) for word in ("begun_at", "ended_at", "deadline_at")},
 }
+#: Of one page.
+TASKS_MOST = 1_000
 SHOWN = record(
     *OF_PROCESS,
-    "value",
-    "tasks",
+    *("value", "tasks", "after"),
     **OF_PROCESS,
     value=ANY,
-    tasks=listing(record(*OF_TASK, **OF_TASK)),
+    tasks=listing(record(*OF_TASK, **OF_TASK), TASKS_MOST),
+    after=optional(ID),
 )
+SHOW = record(after=ID, limit={**INTEGER, "minimum": 1, "maximum": TASKS_MOST})
 FINGERPRINT = {**TEXT, "pattern": f"^{FORM.pattern}$", "description": "16 hexadecimal digits."}
 #: Of one page.
 FOUND_MOST = 200

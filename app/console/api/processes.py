@@ -15,8 +15,10 @@ from app.console.api.bodies import (
     OF_TASK,
     OF_TEMPLATE,
     SEARCH,
+    SHOW,
     SHOWN,
     START,
+    TASKS_MOST,
     TEMPLATES,
 )
 from app.console.api.plain import plain, words
@@ -48,13 +50,15 @@ def _type(asked: Asked) -> str:
 
 def _show(asked: Asked) -> Answer:
     """Without what its tasks were called with and came to, which may be a lot."""
-    process_id = asked.path["process_id"]
+    process_id, limit = asked.path["process_id"], asked.query.get("limit", TASKS_MOST)
+    part = showing.Part(asked.query.get("after", 0), limit + 1)
     with showing.one_moment() as session:
-        found = showing.load(session, process_id, answers=1, text=1)
+        found = showing.load(session, process_id, answers=1, text=1, part=part)
         query = sa.select(sa.cast(PROCESS.c.value, sa.Text)).where(PROCESS.c.id == process_id)
         value = read_value(session.execute(query).scalar_one())
-    tasks = [words(each, OF_TASK) for each in found.tasks]
-    return Answer(words(found, OF_PROCESS) | {"value": plain(value), "tasks": tasks})
+    tasks = [words(each, OF_TASK) for each in found.tasks[:limit]]
+    after = found.tasks[limit - 1].number if len(found.tasks) > limit else None
+    return Answer(words(found, OF_PROCESS) | {"value": plain(value), "tasks": tasks, "after": after})
 
 
 def _search(asked: Asked) -> Answer:
@@ -118,11 +122,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "GET",
         f"{PREFIX}/processes/{{process_id}}",
         "show",
-        "Shows a process: what it has come to, and how its tasks stand.",
+        "Shows a process: what it has come to, and how its tasks stand; of very many, after of the answer belongs into "
+        "the query of the next page.",
         Action.READ,
         _show,
         {200: SHOWN},
         subject=_type,
+        query=SHOW,
         errors=(404,),
     ),
     Endpoint(

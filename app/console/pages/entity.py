@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session
 
 from app.clock import moment
@@ -64,10 +65,16 @@ def _events(session: Session, kind: str, text: str) -> list[outbox.Listed]:
 
 
 def _version(session: Session, kind: str, text: str, events: list[outbox.Listed]) -> dict[str, Any]:
-    """As its table says, where its model is here; else as its last event said."""
+    """As its table says, where its model is here and can be read; else as its last event said."""
+    unread = None
     if (of := kinds.get(kind)) is not None:
-        return {"there": True, "entity_version": of.store.versions(session, [text]).get(text)}
-    return {"there": False, "entity_version": events[0].version if events else None}
+        try:
+            with session.begin_nested():
+                version = of.store.versions(session, [text]).get(text)
+            return {"there": True, "unread": None, "entity_version": version}
+        except ProgrammingError as error:
+            unread = str(error.orig).strip().partition("\n")[0]
+    return {"there": False, "unread": unread, "entity_version": events[0].version if events else None}
 
 
 def _told(stored: Any, visit: Visit) -> str | None:

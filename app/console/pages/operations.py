@@ -9,7 +9,7 @@ from app.clock import Rate
 from app.console.web.memory import RememberedBy
 from app.console.web.page import REASON, Act, Done, Input, Page, Question, Undo, Visit
 from recovery import operations
-from recovery.operations import ItemState, OperationState, Outcomes, Progress
+from recovery.operations import ItemState, Kind, OperationState, Outcomes, Progress
 from recovery.operations.starting import RATE
 
 SHOWN = 50
@@ -49,11 +49,12 @@ _outcomes = RememberedBy(_count, OUTCOMES_SECONDS).kept()
 
 
 def _listed(visit: Visit) -> Mapping[str, Any]:
-    live = visit.query.flag("live")
-    found = operations.overview(SHOWN + 1, live=live, before=visit.query.number("before"))
+    live, kind = visit.query.flag("live"), visit.query.choice("kind", list(Kind))
+    wanted = Kind(kind) if kind else None
+    found = operations.overview(SHOWN + 1, live=live, kind=wanted, before=visit.query.number("before"))
     older = found[SHOWN - 1].id if len(found) > SHOWN else None
     rows = [(each, over(each), told_rate(each.rate)) for each in found[:SHOWN]]
-    return {"rows": rows, "older": older, "live": live}
+    return {"rows": rows, "older": older, "live": live, "kind": kind, "kinds": list(Kind)}
 
 
 def _shown(visit: Visit) -> Mapping[str, Any]:

@@ -80,9 +80,12 @@ def picture(shown: Shown) -> Picture | None:
 
 
 def state_of(task: TaskShown) -> str:
+    return state_word(task.state, task.decision)
+
+
+def state_word(state: TaskState, decision: DecisionState | None) -> str:
     """In work is more than ready."""
-    in_work = task.state is TaskState.READY and task.decision is DecisionState.WORK
-    return DecisionState.WORK.value if in_work else task.state.value
+    return DecisionState.WORK.value if state is TaskState.READY and decision is DecisionState.WORK else state.value
 
 
 def took(task: TaskShown) -> timedelta | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.console.pages.picture import Picture, picture, state_of, took
+from app.console.pages.picture import Picture, picture, state_of, state_word, took
 from app.console.web.memory import RememberedBy
 from app.console.web.page import REASON, Act, Done, Input, Page, Question, Visit
 from app.errors import BadRequest
@@ -14,8 +14,9 @@ from app.words import several, span
 from processes import operate, showing
 from processes.drawing import draw
 from processes.operate import Restarted
+from processes.overriding import read_json
 from processes.shown import Shown, TaskShown
-from processes.states import ENDED, ProcessState, TaskState
+from processes.states import ENDED, DecisionState, ProcessState, TaskState
 from processes.telling import called_with, stored_text
 from processes.wording import listed
 from recovery import known, why
@@ -28,33 +29,45 @@ SECONDS = 1.0
 ANSWERS, TEXT = 3, 2_000
 TASKS, BROKEN, REASONS = 100, 20, 6
 NUMBERS = 2**31 - 1
+#: One with more tasks is not read as a whole.
+WHOLE_MOST = 1_000
 
 
 @dataclass(frozen=True)
 class Seen:
+    """`count`: of its tasks; of more than `WHOLE_MOST`, `shown` has some."""
+
     shown: Shown
+    count: int
+    counts: Sequence[tuple[str, int]]
     reasons: Sequence[Reason]
     rules: Sequence[Rule]
     picture: Picture | None
-    text: str
+    text: str | None
 
 
-def _load(process_id: int) -> Seen:
+def _load(wanted: tuple[int, int]) -> Seen:
+    """Of a process; of one with very many tasks those behind a number."""
+    process_id, after = wanted
     with showing.one_moment() as session:
-        shown = showing.load(session, process_id, answers=ANSWERS, text=TEXT)
-        rules = known.listed(session)
+        count, rules = showing.size(session, process_id), known.listed(session)
+        part = showing.Part(after, TASKS + 1, BROKEN + 1) if count > WHOLE_MOST else None
+        shown = showing.load(session, process_id, answers=ANSWERS, text=TEXT, part=part)
+        counts = _counts(showing.counts(session, process_id))
+        if part is not None:
+            return Seen(shown, count, counts, (), rules, None, None)
         reasons = why.stands(session, shown, span)
     lines = "\n".join(each.text for each in draw(shown, span, width=120))
-    return Seen(shown, reasons, rules, picture(shown), lines)
+    return Seen(shown, count, counts, reasons, rules, picture(shown), lines)
 
 
 _seen = RememberedBy(_load, SECONDS).kept()
 
 
 def _shown(visit: Visit) -> Mapping[str, Any]:
-    seen = _seen.get(visit.numbers["process_id"])
-    shown = seen.shown
     after = visit.query.number("after", 0, NUMBERS) or 0
+    seen = _seen.get((visit.numbers["process_id"], after))
+    shown = seen.shown
     tasks = [each for each in shown.tasks if each.number > after]
     broken = [each for each in shown.tasks if each.broken is not None]
     return {
@@ -67,7 +80,8 @@ def _shown(visit: Visit) -> Mapping[str, Any]:
         "value": stored_text(shown.result, TEXT) if shown.state is ProcessState.FINISHED else None,
         "tasks": [_row(each) for each in tasks[:TASKS]],
         "next": tasks[TASKS - 1].number if len(tasks) > TASKS else None,
-        "counts": _counts(shown.tasks),
+        "count": seen.count,
+        "counts": seen.counts,
         "broken": [(each, _rule(shown, each, seen.rules)) for each in broken[:BROKEN]],
         "more_broken": max(0, len(broken) - BROKEN),
         "can_abort": shown.state not in ENDED,
@@ -81,11 +95,12 @@ def _row(task: TaskShown) -> dict[str, Any]:
     return words | {"sources": listed(task.sources), "called": called_with(task.arguments)}
 
 
-def _counts(tasks: Sequence[TaskShown]) -> list[tuple[str, int]]:
-    found: dict[str, int] = {}
-    for task in tasks:
-        found[state_of(task)] = found.get(state_of(task), 0) + 1
-    return sorted(found.items(), key=lambda pair: -pair[1])
+def _counts(found: Mapping[tuple[TaskState, DecisionState | None], int]) -> list[tuple[str, int]]:
+    told: dict[str, int] = {}
+    for (state, decision), count in found.items():
+        word = state_word(state, decision)
+        told[word] = told.get(word, 0) + count
+    return sorted(told.items(), key=lambda pair: -pair[1])
 
 
 def _rule(shown: Shown, task: TaskShown, rules: Sequence[Rule]) -> Rule | None:
@@ -141,6 +156,7 @@ def _ask_restart(visit: Visit) -> Question:
     except BadRequest as error:
         return Question(title, [], "Restart", obstacle=f"{error}.", back=_address(number))
     inputs = [
+        *(() if task is None else _instead(number, task)),
         Input("copy", "In a new process, which keeps the results; this one stays as it is", kind="checkbox"),
         REASON,
     ]
@@ -155,6 +171,35 @@ def _ask_restart(visit: Visit) -> Question:
         back=_address(number),
         more={"plan": _plan(found, planned), "not_repeatable": _names(planned.not_repeatable)},
     )
+
+
+def _instead(process_id: int, number: int) -> list[Input]:
+    """With what else the task may be called, or what it shall have come to."""
+    with showing.one_moment() as session:
+        found = showing.load(session, process_id, answers=0, part=showing.Part(number - 1, 1))
+    task = next((each for each in found.tasks if each.number == number), None)
+    now = "" if task is None else f" It was called with {called_with(task.arguments):.300}."
+    mark = 'as JSON; {"$value": 2} is the value of task 2.'
+    return [
+        Input("args", "Other arguments", hint=f"A list, {mark}{now}"),
+        Input("kwargs", "Other named arguments", hint=f"An object, {mark}"),
+        Input("result", "What it came to", hint='As JSON, such as {"paid": true}: it is not called then.'),
+    ]
+
+
+def _given(visit: Visit) -> dict[str, Any]:
+    """Of these, what was written."""
+    found: dict[str, Any] = {}
+    for word in ("args", "kwargs", "result"):
+        if (text := visit.form.text(word)) is not None:
+            try:
+                found[word] = read_json(text)
+            except ValueError as error:
+                told = f"{word}={text!r:.100} is no JSON: {error!s:.200}"
+                raise BadRequest(f"{told}; text is written with quotes") from None
+    if found and _from(visit) is None:
+        raise BadRequest("other arguments are for one task: restart from a task")
+    return found
 
 
 def _plan(found: Shown, planned: Restarted) -> list[tuple[str, int, str]]:
@@ -184,7 +229,7 @@ def _names(not_repeatable: Mapping[str, Sequence[int]]) -> list[str]:
 def _restart(visit: Visit) -> Done:
     number, copy = visit.numbers["process_id"], visit.form.flag("copy")
     repeat, reason = visit.form.flag("repeat"), visit.form.text("reason")
-    done = operate.restart(number, _from(visit), copy=copy, repeat=repeat, reason=reason)
+    done = operate.restart(number, _from(visit), copy=copy, repeat=repeat, reason=reason, **_given(visit))
     again = f"{several(len(done.again), 'task')} again"
     if done.copy is not None:
         return Done(f"Process {done.copy} is the copy of {number}: {again}.", _address(done.copy))
