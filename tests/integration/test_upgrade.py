@@ -144,6 +144,26 @@ def test_a_table_in_use_is_not_waited_for_in_the_way_of_others(
     own.dispose()
 
 
+def test_who_has_begun_is_not_ended_by_a_circle(empty_database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds what the migration wants, and wants what the migration holds: the migration lets go."""
+    monkeypatch.setattr(migrate, "PAUSE_SECONDS", 0.01)
+    engine = db.engine()
+    upgrade_to(engine, "0011")
+    own = new_engine(empty_database_url, pool_size=1)
+    migrating = threading.Thread(target=migrate.migrate, args=(own,))
+    waits = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'tidemill.process'::regclass")
+    with engine.connect() as worker, engine.connect() as looker:
+        worker.execute(sa.text("SELECT FROM tidemill.process"))
+        migrating.start()
+        wait_until(lambda: looker.execute(waits).scalar_one())
+        looker.rollback()
+        worker.execute(sa.text("INSERT INTO tidemill.job (task, queue) VALUES ('t', 'jobs')"))
+        worker.commit()
+        migrating.join(60)
+    assert migrate.state(engine).current_is_wanted
+    own.dispose()
+
+
 def test_a_table_that_is_never_free_leaves_all_as_it_was(
     empty_database_url: str, monkeypatch: pytest.MonkeyPatch, tidemill: Tidemill
 ) -> None:
