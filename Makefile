@@ -7,7 +7,7 @@ TEST_WORKERS ?= 4
 # The suite starts a thousand programs: each would compile all of the code anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo docs test test-browser check bench chaos proto lock bench-lock clean
+.PHONY: setup demo docs test test-browser check bench chaos soak proto lock bench-lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)  ## the .venv alone
@@ -44,6 +44,9 @@ chaos: setup  ## longer, seeded fault runs: make chaos SECONDS=600 SEED=7
 
 bench: setup  ## us, the peers and the floors in one run; makes docs/benchmarks.md of it
 	$(BIN)/python -m bench --page $(BENCH_ARGS)
+
+soak: setup  ## everything at half load for an hour: does anything grow? make soak MINUTES=60
+	$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),60)
 
 proto: setup  ## the Python code of the protos, made anew
 	$(BIN)/python -m app.proto.generate

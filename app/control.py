@@ -13,6 +13,7 @@ from app.duties import duties
 from app.errors import Unavailable
 from app.passes import task_name
 from app.registry import Pass, registry
+from app.stopping import stopping
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,8 @@ def work() -> None:
 def _task(each: Pass) -> Any:
     @shared_task(name=task_name(each))
     def control() -> str:
+        if stopping.is_held():
+            return "not migrated"
         try:
             with logs.about(duty=each.name), duties.only_one(each.name) as mine:
                 return str(each.run(each.every.total_seconds() / 2)) if mine else "another runs"

@@ -139,6 +139,11 @@ def _translate(context: ExceptionContext) -> None:
             f"the schema '{SCHEMA}' is missing or of another release, or a function was called with arguments of other "
             f"types ({_first_line(raised)}): run 'tidemill migrate', or cast the arguments"
         ) from raised
+    if code == "42703" and f"{SCHEMA}." in (context.statement or ""):
+        raise errors.NotMigrated(
+            f"the schema '{SCHEMA}' is of another release, or a statement names a column that there is not "
+            f"({_first_line(raised)}): run 'tidemill migrate'"
+        ) from raised
 
 
 def _first_line(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from celery import Celery
 
+from app import schema
 from app.db import transaction
 from app.jobs import known, schedules
 from app.jobs.enqueue import JOBS, attempts_of, queue_of
@@ -70,7 +71,9 @@ def queues_of(app: Celery[Any]) -> list[str]:
 
 
 def write(app: Celery[Any]) -> list[str]:
-    """Tells the database what the modules declare; what there is to say of it."""
+    """Tells the database what the modules declare; what there is to say of it. `NotMigrated` where that is older."""
+    with transaction() as session:
+        schema.refuse_older(session)
     schedules.loading(False)
     for name, task in user_tasks(app).items():
         if task.rate_limit:

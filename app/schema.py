@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
 from app.audit import Audit
 from app.claims.storm import RepairPace
 from app.counters import Counter
-from app.db import Model
+from app.db import SCHEMA, Model
+from app.errors import NotMigrated
 from app.jobs.model import Job, JobLog, KnownTask, PeriodicJob
 from app.limits import Queue
 from app.outbox.model import Event, EventRelay, EventSeen, EventSubscription
@@ -60,3 +64,17 @@ TABLES = (
 #: What is taken, kept and lost by claims.
 CLAIMABLE = (Job, TaskRun, StageVisit, ResweepPart, Decision)
 metadata = Model.metadata
+#: That of the last migration. They are numbered, and text of one length is in the order of its numbers.
+REVISION = "0013"
+_VERSION = sa.table("alembic_version", sa.column("version_num", sa.Text), schema=SCHEMA)
+
+
+def refuse_older(session: Session) -> None:
+    """Before anything is taken: work on a schema that has not all of this release would fail, or be done by halves. A
+    later one has all of it."""
+    found = session.execute(sa.select(_VERSION.c.version_num)).scalar()
+    if found is None or found < REVISION:
+        raise NotMigrated(
+            f"the schema '{SCHEMA}' is at revision {found or 'none'}, and this release needs {REVISION}: "
+            f"run 'tidemill migrate'"
+        )

@@ -141,6 +141,8 @@ def serve(app: Celery[Any], queue: str | None, ticket: Any, hostname: str) -> st
     if type(take) is not int or take < 1 or not queue or ticket.get("queue") != queue or not _sensible(ticket):
         log.error("a ticket that makes no sense was dropped: %.200r", ticket)
         return "nonsense"
+    if stopping.is_held():
+        return "not migrated"
     shards = tuple(ticket["shards"]) if "shards" in ticket else None
     try:
         ran, more = _server(app, hostname, registry.server_of(queue)).serve(queue, min(take, doorbell.TAKE), shards)

@@ -54,6 +54,7 @@ class Service(bootsteps.StartStopStep):
 
     def start(self, parent: Any) -> None:
         stopping.clear()
+        stopping.hold(True)
         signals.worker_shutting_down.connect(lambda **_: self._stop_gracefully(parent), weak=False)
         self._thread = threading.Thread(target=self._run, args=(parent,), name="tidemill-worker", daemon=True)
         self._thread.start()
@@ -71,6 +72,7 @@ class Service(bootsteps.StartStopStep):
                 if not self._written:
                     registration.write(worker.app)
                     self._written = True
+                    stopping.hold(False)
                 with autocommit() as connection:
                     workers.beat(connection, worker.hostname, queues, worker.concurrency, os.getpid())
                     self._mourn(connection, worker)

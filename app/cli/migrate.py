@@ -62,6 +62,9 @@ def _check() -> None:
     if state.current_is_wanted:
         click.echo(f"schema {SCHEMA}: at revision {state.wanted}, which is current")
         return
+    if state.current_is_later:
+        said = f"schema {SCHEMA} is at revision {state.current}, which is later than {state.wanted} of this release"
+        raise DatabaseError(f"{said}: it runs on it, and another release migrates")
     click.echo(
         f"Error: schema {SCHEMA} is at revision {state.current or 'none'}, this release needs {state.wanted}: "
         "run 'tidemill migrate'",

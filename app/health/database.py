@@ -39,6 +39,9 @@ def schema(connection: Connection) -> Finding:
     state = migrate.state(connection.engine)
     if state.current_is_wanted:
         return ok("schema", f"revision {state.wanted}")
+    if state.current_is_later:
+        detail = f"revision {state.current}, later than {state.wanted} of this release"
+        return warn("schema", detail, "end the upgrade: replace what runs of this release")
     detail = f"revision {state.current or 'none'}, this release needs {state.wanted}"
     return fail("schema", detail, "run 'tidemill migrate'")
 
