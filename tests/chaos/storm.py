@@ -48,8 +48,6 @@ QUICK = {
 }
 #: Calls a second of the actor `add`, and claims at once of the queues that `depot` says nothing of.
 ADD_RATE, ADD_PARALLEL, JOBS_PARALLEL, RUNS_PARALLEL = 30, 1, 3, 2
-#: That are open at the same time, of each kind.
-MOST_OPEN = 40
 #: Of a hundred transactions.
 ROLLED_BACK = 15
 Promise = Callable[[Session, random.Random], None]
@@ -73,16 +71,18 @@ class Path:
     """One of the four reasons for which work runs."""
 
     promise: Promise
-    #: How much of it is not at its end.
+    #: How much of it is not at its end; with so much of it, nothing more is promised.
     open: str
+    most: int
+    #: Between two promises, at most.
     seconds: float
 
 
 PATHS = {
-    "jobs": Path(freight.promise, freight.OPEN, 0.1),
-    "reactive": Path(tide.promise, tide.OPEN, 0.15),
-    "stages": Path(depot.promise, depot.OPEN, 0.3),
-    "processes": Path(caravan.promise, caravan.OPEN, 0.3),
+    "jobs": Path(freight.promise, freight.OPEN, 40, 0.1),
+    "reactive": Path(tide.promise, tide.OPEN, 40, 0.15),
+    "stages": Path(depot.promise, depot.OPEN, 100, 0.3),
+    "processes": Path(caravan.promise, caravan.OPEN, 30, 0.3),
 }
 
 
@@ -153,7 +153,7 @@ class Storm:
         dice = random.Random(f"{self.seed}/{name}")
         while not self.over.is_set():
             with self._perhaps(name), transaction() as session:
-                if session.execute(sa.text(path.open)).scalar_one() < MOST_OPEN:
+                if session.execute(sa.text(path.open)).scalar_one() < path.most:
                     path.promise(session, dice)
                     if dice.random() * 100 < ROLLED_BACK:
                         raise _RolledBack

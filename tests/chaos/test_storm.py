@@ -21,7 +21,8 @@ from tests.kit.proxy import Proxy, rerouted
 
 def _storm(seed: int, seconds: float, processes: Processes, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(seed, seconds)
-    print(f"seed {seed}: again by make chaos SEED={seed} SECONDS={seconds:g}", *plan, sep="\n", flush=True)
+    again = f"SEED={seed} SECONDS={seconds:g} .venv/bin/pytest -m chaos -s tests/chaos/test_storm.py"
+    print(f"again by {again}", *plan, sep="\n", flush=True)
     with (
         embedded_servers(postgres_options=DURABLE) as servers,
         Proxy(servers.postgres.port) as database,
@@ -40,7 +41,7 @@ def _storm(seed: int, seconds: float, processes: Processes, home: Path, monkeypa
                 storm.judge()
             except BaseException as error:
                 done = sum(storm.told[way] for way in WAYS)
-                error.add_note(f"seed {seed}, {seconds:g} s: after {done} of {len(plan)} blows; {dict(storm.told)}")
+                error.add_note(f"after {done} of {len(plan)} blows; again by {again}; {dict(storm.told)}")
                 raise
             finally:
                 processes.end()
