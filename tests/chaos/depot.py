@@ -17,9 +17,9 @@ from tests.chaos import journal
 from tests.chaos.journal import Notes, note
 from tidemill import Patch, Untouched, Updated, Watched, stage, transaction
 
-CRATES = 30
+CRATES = 12
 #: Calls a second of `Stamp`; the queue has one call saved up at most.
-RATE = 15
+RATE = 4
 OPEN = (
     "SELECT (SELECT count(*) FROM public.crate WHERE stamped <> written) + (SELECT count(*) FROM tidemill.stage_visit)"
 )

@@ -47,7 +47,7 @@ QUICK = {
     "CARAVAN_RAISED": "1",
 }
 #: Calls a second of the actor `add`, and claims at once of the queues that `depot` says nothing of.
-ADD_RATE, ADD_PARALLEL, JOBS_PARALLEL, RUNS_PARALLEL = 30, 1, 3, 2
+ADD_RATE, ADD_PARALLEL, JOBS_PARALLEL, RUNS_PARALLEL = 8, 1, 3, 2
 #: Of a hundred transactions.
 ROLLED_BACK = 15
 Promise = Callable[[Session, random.Random], None]
@@ -82,7 +82,7 @@ PATHS = {
     "jobs": Path(freight.promise, freight.OPEN, 40, 0.1),
     "reactive": Path(tide.promise, tide.OPEN, 40, 0.15),
     "stages": Path(depot.promise, depot.OPEN, 100, 0.3),
-    "processes": Path(caravan.promise, caravan.OPEN, 30, 0.3),
+    "processes": Path(caravan.promise, caravan.OPEN, 15, 0.3),
 }
 
 
