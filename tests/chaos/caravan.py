@@ -1,4 +1,4 @@
-"""A user's module of processes whose answers get lost, whose actors raise, by a seed; for `test_caravan`."""
+"""A user's module of processes whose answers get lost, and whose actors raise, by a seed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app import faults
-from tidemill import Flow, Promise, Retry, actor, decider
+from tests.chaos import journal
+from tests.chaos.journal import Notes, note
+from tidemill import Flow, Promise, Retry, actor, decider, start
 
-TASKS = 10
+TASKS, SHARES = 10, 4
 #: Of a hundred.
 LOST, RAISED = float(os.environ.get("CARAVAN_LOST", "0")), float(os.environ.get("CARAVAN_RAISED", "0"))
 MANY = Retry(max_attempts=50, delay="50ms", most="200ms")
 _dice = random.SystemRandom()
 #: Every task that comes to its end, however often.
 SCHEMA = """
+CREATE TABLE public.departed (number int GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
 CREATE TABLE public.accepted (process_id bigint, number int);
 CREATE FUNCTION public.note_acceptance() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -29,6 +32,8 @@ CREATE TRIGGER note_acceptance AFTER UPDATE ON tidemill.task FOR EACH ROW
     WHEN (new.ended_at IS NOT NULL AND new.ended_at IS DISTINCT FROM old.ended_at)
     EXECUTE FUNCTION public.note_acceptance();
 """
+OPEN = "SELECT count(*) FROM tidemill.process WHERE state <> 'FINISHED'"
+_DEPARTED = sa.text("INSERT INTO public.departed DEFAULT VALUES RETURNING number")
 _VALUES = sa.text(
     "SELECT custom_id::int AS number, state::text, value::text::int AS value "
     "FROM tidemill.process WHERE name = 'travel'"
@@ -59,6 +64,7 @@ def _perhaps_raise() -> None:
 @actor(work_timeout="5s", max_restarts=1000, retry=MANY)
 def part(number: int, share: int) -> int:
     _perhaps_raise()
+    note("part", f"{number} {share}")
     return number * share
 
 
@@ -70,6 +76,7 @@ def sum_up(parts: list[int]) -> int:
 
 @actor(work_timeout="5s", max_restarts=1000, retry=MANY)
 def add(one: int, other: int) -> int:
+    note("add", f"{one} {other}")
     _perhaps_raise()
     return one + other
 
@@ -85,13 +92,27 @@ def finish(flow: Flow, found: int) -> Promise[int]:
 @decider(work_timeout="5s", max_restarts=1000, retry=MANY)
 def travel(flow: Flow, number: int) -> Promise[int]:
     """Ten tasks with those of `finish`, and this one."""
-    parts = [flow.call(part, number, share) for share in range(1, 5)]
+    parts = [flow.call(part, number, share) for share in range(1, SHARES + 1)]
     return flow.call(finish, flow.call(sum_up, parts))
 
 
 def value_of(number: int) -> int:
     found = number * 10
     return (found + 2) + (found + 1)
+
+
+def promise(session: Session, _: random.Random) -> None:
+    number = session.execute(_DEPARTED).scalar_one()
+    start(travel, number, custom_id=str(number), session=session)
+
+
+def judge_departed(session: Session, notes: Notes) -> None:
+    """All that were promised; and what was done outside of the database."""
+    numbers = session.execute(sa.text("SELECT number FROM public.departed")).scalars().all()
+    assert numbers, "too few processes for a storm"
+    judge(session, numbers)
+    parts = {f"{number} {share}" for number in numbers for share in range(1, SHARES + 1)}
+    assert journal.told(notes, "part") == parts, "a task was left out, or one was done that was never committed"
 
 
 def judge(session: Session, numbers: Iterable[int]) -> None:

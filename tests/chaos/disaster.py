@@ -24,7 +24,7 @@ from processes.model import DECISION, queue_of
 from recovery import invariants
 from tests.chaos import caravan, exercise
 from tests.chaos import skew as skewing
-from tests.chaos.havoc import LEASE_SECONDS
+from tests.chaos.plan import LEASE_SECONDS
 from tests.conftest import child_environment, using
 from tests.kit import tasks
 from tests.kit.cli import Said, script
@@ -54,8 +54,7 @@ class Cluster:
 
     def worker(self, concurrency: int = 2, *, skew: int = 0, **more: str) -> Process:
         """`skew`: of its clock, in seconds."""
-        program = (skewing.__name__, str(skew), "celery") if skew else ("celery",)
-        return self.programs.celery_worker(self.env | more, concurrency, program=program)
+        return self.programs.celery_worker(self.env | more, concurrency, program=skewing.celery(skew))
 
     def scheduler(self) -> Process:
         return self.programs.scheduler(self.env)

@@ -9,6 +9,7 @@ import datetime
 import runpy
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 _Real, _time, _time_ns = datetime.datetime, time.time, time.time_ns
@@ -46,6 +47,16 @@ def install(seconds: float) -> None:
     datetime.datetime = Skewed  # type: ignore[misc]
     time.time = lambda: _time() + seconds
     time.time_ns = lambda: _time_ns() + int(seconds * 1e9)
+
+
+def celery(seconds: int) -> Sequence[str]:
+    """The module and its first arguments, to be started by `python -m`."""
+    return (__spec__.name, str(seconds), "celery")
+
+
+def set_clock(command: list[str], seconds: int) -> None:
+    """Of a program, with its next start."""
+    command[command.index(__spec__.name) + 1] = str(seconds)
 
 
 if __name__ == "__main__":

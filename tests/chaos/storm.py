@@ -1,9 +1,8 @@
-"""A storm: producers that commit and roll back, workers, and something that breaks them all at random, by a seed.
-Jobs are here, reactive tasks in `tide`.
+"""A storm over all paths: jobs (`freight`), reactive tasks (`tide`), stages (`depot`) and processes (`caravan`), whose
+units of work are committed and rolled back, while everything is broken by a plan that is a function of a seed.
 
-What was committed is known from the database itself: each producer writes the value of its job into `public.produced`
-in the transaction that enqueues it. A trigger notes every claim that passes from one holder to another without having
-been given up in between.
+All programs, those that promise work included, reach Postgres and the broker through proxies. When the storm is over,
+all that was committed comes to its end by itself: judged by whether it still moves, not by how long it takes.
 """
 
 from __future__ import annotations
@@ -11,165 +10,224 @@ from __future__ import annotations
 import random
 import threading
 import time
-import uuid
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path as File
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from app import db
+from app import db, limits
 from app.embedded import OwnServers
-from app.errors import DatabaseError
-from app.jobs.model import Job, JobLog, JobState, Outcome
+from app.errors import DatabaseError, MovesBack
+from processes.model import queue_of
 from recovery import invariants
-from tests.chaos.havoc import LEASE_SECONDS, Havoc
-from tests.chaos.tide import SCHEMA as TIDE_SCHEMA
-from tests.chaos.tide import Tide
+from tests.chaos import caravan, depot, freight, journal, ledger, skew, tide
+from tests.chaos.havoc import CLOCKS, Havoc
+from tests.chaos.plan import LEASE_SECONDS, Blow
 from tests.kit import tasks, warehouse
-from tests.kit.process import Processes
-from tests.kit.waiting import pause, wait_until
-from tidemill import enqueue, transaction
+from tests.kit.process import Process, Processes
+from tests.kit.proxy import Proxy
+from tests.kit.waiting import pause, wait_until, wait_while_it_moves
+from tidemill import transaction
+from triggers import pools
 
-PRODUCERS, WORKERS = 4, 3
+WORKERS = 2
+MODULES = (tasks, warehouse, freight, depot, caravan)
 QUICK = {
     "TIDEMILL_LEASE": f"{LEASE_SECONDS}s",
     "TIDEMILL_SWEEP_INTERVAL": "300ms",
     "TIDEMILL_POLL_INTERVAL": "300ms",
     "TIDEMILL_GRACE": "500ms",
-    "TIDEMILL_MODULES": warehouse.MODULES,
+    "TIDEMILL_MODULES": ",".join(module.__name__ for module in MODULES),
+    "CARAVAN_LOST": "1",
+    "CARAVAN_RAISED": "1",
 }
+#: Calls a second of the actor `add`, and claims at once of the queues that `depot` says nothing of.
+ADD_RATE, ADD_PARALLEL, JOBS_PARALLEL, RUNS_PARALLEL = 8, 1, 3, 2
+#: Of a hundred transactions.
+ROLLED_BACK = 15
+Promise = Callable[[Session, random.Random], None]
+#: What moves while work is done, though none of it may be open less.
+_MOVED = (
+    "SELECT count(*) FROM public.accepted",
+    "SELECT count(*) FROM public.execution",
+    "SELECT count(*) FROM public.carried_on",
+)
+_OLD = sa.text(
+    "SELECT pid, state, query FROM pg_stat_activity WHERE datname = current_database() AND xact_start < :since"
+)
 
-SCHEMA = """
-CREATE TABLE public.produced (value text PRIMARY KEY);
-CREATE TABLE public.stolen (job_id bigint, before uuid, after uuid);
-CREATE FUNCTION public.note_theft() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO public.stolen VALUES (old.id, old.pass_key, new.pass_key);
-    RETURN new;
-END $$;
-CREATE TRIGGER note_theft AFTER UPDATE ON tidemill.job FOR EACH ROW
-    WHEN (old.pass_key IS NOT NULL AND new.pass_key IS NOT NULL AND old.pass_key <> new.pass_key)
-    EXECUTE FUNCTION public.note_theft();
-"""
 
-
-class RolledBack(Exception):
+class _RolledBack(Exception):
     """On purpose."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """One of the four reasons for which work runs."""
+
+    promise: Promise
+    #: How much of it is not at its end; with so much of it, nothing more is promised.
+    open: str
+    most: int
+    #: Between two promises, at most.
+    seconds: float
+
+
+PATHS = {
+    "jobs": Path(freight.promise, freight.OPEN, 40, 0.1),
+    "reactive": Path(tide.promise, tide.OPEN, 40, 0.15),
+    "stages": Path(depot.promise, depot.OPEN, 100, 0.3),
+    "processes": Path(caravan.promise, caravan.OPEN, 15, 0.3),
+}
 
 
 @dataclass
 class Storm:
     seed: int
-    seconds: float
+    plan: tuple[Blow, ...]
     servers: OwnServers
-    processes: Processes
+    database: Proxy
+    broker: Proxy
+    programs: Processes
     env: dict[str, str]
+    journal: File
     told: Counter[str] = field(default_factory=Counter)
-    rolled_back: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.random = random.Random(self.seed)
         self.over = threading.Event()
-        self.end = 0.0
-        self.tide = Tide(self.seed, self.told)
+        self.begun = time.monotonic()
+        self._threads: list[threading.Thread] = []
 
     def rage(self) -> None:
-        with db.engine().begin() as connection:
-            connection.exec_driver_sql(SCHEMA)
-            connection.exec_driver_sql(TIDE_SCHEMA)
-        self.workers = [self.processes.celery_worker(self.env | QUICK, ready=False) for _ in range(WORKERS)]
-        self.scheduler = self.processes.scheduler(self.env | QUICK)
-        for worker in self.workers:
-            worker.wait_for("ready")
-        self.end = time.monotonic() + self.seconds
-        producers = [
-            threading.Thread(target=self._produce, args=(random.Random(f"{self.seed}/{number}"),))
-            for number in range(PRODUCERS)
-        ]
-        for producer in producers:
-            producer.start()
-        self.tide.rise()
+        self._create()
+        workers, scheduler = self._start()
+        self.begun = time.monotonic()
+        depot.fill()
+        for name, path in PATHS.items():
+            self._aside(self._promise, name, path)
+        more = {"long_transaction": self._long_transaction, "cancel_a_run": self._cancel_a_run}
+        havoc = Havoc(self.servers, self.database, self.broker, workers, scheduler, more, self.told)
         try:
-            self._break_things()
+            havoc.wreak(self.plan)
         finally:
             self.over.set()
-            for producer in producers:
-                producer.join(60)
-            self.tide.ebb()
+            for thread in self._threads:
+                thread.join(120)
+        assert not any(thread.is_alive() for thread in self._threads)
 
-    def _produce(self, dice: random.Random) -> None:
+    def _create(self) -> None:
+        depot.create(db.engine())
+        with db.engine().begin() as connection:
+            for schema in (freight.SCHEMA, tide.SCHEMA, caravan.SCHEMA, ledger.SCHEMA):
+                connection.exec_driver_sql(schema)
+        with transaction() as session:
+            limits.configure(session, "jobs", max_parallel=JOBS_PARALLEL)
+            limits.configure(session, queue_of("add"), max_parallel=ADD_PARALLEL, rate=f"{ADD_RATE}/s")
+        pools.configure("default", max_parallel=RUNS_PARALLEL)
+
+    def _start(self) -> tuple[list[Process], Process]:
+        dice = random.Random(f"{self.seed}/clocks")
+        env = self.env | QUICK | {journal.PLACE: str(self.journal)}
+
+        def clock() -> tuple[str, ...]:
+            return tuple(skew.celery(dice.choice(CLOCKS)))
+
+        workers = [self.programs.celery_worker(env, ready=False, program=clock()) for _ in range(WORKERS)]
+        scheduler = self.programs.scheduler(env, program=clock())
+        for worker in workers:
+            worker.wait_for("ready")
+        return workers, scheduler
+
+    def _aside(self, act: Callable[..., None], *arguments: object) -> None:
+        """Nothing that waits for the database may keep the havoc waiting, which alone can bring it back."""
+        thread = threading.Thread(target=act, args=arguments)
+        self._threads.append(thread)
+        thread.start()
+
+    def _promise(self, name: str, path: Path) -> None:
+        dice = random.Random(f"{self.seed}/{name}")
         while not self.over.is_set():
-            value = uuid.UUID(int=dice.getrandbits(128)).hex
-            task = dice.choice([tasks.record, tasks.record, tasks.in_transaction])
-            try:
-                with transaction() as session:
-                    session.execute(sa.text("INSERT INTO public.produced VALUES (:value)"), {"value": value})
-                    key = f"key:{dice.randrange(50)}" if dice.random() < 0.05 else None
-                    if key is None:
-                        enqueue(task.s(value), session=session, max_attempts=1000, priority=dice.randrange(3))
-                    else:
-                        enqueue(tasks.noop.s(), session=session, key=key, max_attempts=1000)
-                        session.execute(sa.text("DELETE FROM public.produced WHERE value = :v"), {"v": value})
-                    if dice.random() < 0.2:
-                        raise RolledBack
-                self.told["committed"] += 1
-            except RolledBack:
-                self.rolled_back.add(value)
-            except (DatabaseError, SQLAlchemyError):
-                self.told["database away"] += 1
-                pause(0.05)
-            pause(dice.random() * 0.06)
+            with self._perhaps(name), transaction() as session:
+                if session.execute(sa.text(path.open)).scalar_one() < path.most:
+                    path.promise(session, dice)
+                    if dice.random() * 100 < ROLLED_BACK:
+                        raise _RolledBack
+                    self.told[f"promised {name}"] += 1
+            pause(dice.random() * path.seconds)
 
-    def _break_things(self) -> None:
-        havoc = Havoc(self.random, self.servers, self.workers, self.scheduler, self.told)
-        # Workers more often than the rest.
-        ways = [*havoc.ways, havoc.kill_a_worker, havoc.kill_a_child, self._cancel_a_run]
-        while time.monotonic() < self.end:
-            havoc.rest()
-            havoc.do(self.random.choice(ways))
+    @contextmanager
+    def _perhaps(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except _RolledBack:
+            self.told["rolled back"] += 1
+        except MovesBack:
+            # Whoever waited for a lock comes with an older moment.
+            self.told["moved back"] += 1
+        except (DatabaseError, SQLAlchemyError):
+            self.told[f"no database for {name}"] += 1
+            pause(0.05)
 
-    def _cancel_a_run(self) -> None:
-        self.tide.cancel_one(self.random)
+    @contextmanager
+    def _long_transaction(self, blow: Blow) -> Iterator[None]:
+        """Work of every kind that is committed late, or never, with a snapshot and locks for all that time."""
+        over = threading.Event()
+        self._aside(self._hold_open, blow, over)
+        yield
+        over.set()
 
-    def calm(self, timeout: float = 90.0) -> None:
-        """All that was committed comes to its end by itself."""
+    def _hold_open(self, blow: Blow, over: threading.Event) -> None:
+        dice = random.Random(f"{self.seed}/{blow}")
+        with self._perhaps("a long transaction"), transaction() as session:
+            tide.promise_late(session)
+            for promise in (freight.promise, depot.promise, caravan.promise):
+                promise(session, dice)
+            over.wait()
+            if dice.random() < 0.3:
+                raise _RolledBack
+        self.told["long transactions ended"] += 1
 
-        def at_rest() -> bool:
-            with Session(db.engine()) as session:
-                return session.execute(sa.select(Job.id).where(Job.state != JobState.PARKED).limit(1)).first() is None
+    @contextmanager
+    def _cancel_a_run(self, blow: Blow) -> Iterator[None]:
+        def cancel() -> None:
+            with self._perhaps("an operator"):
+                tide.cancel_one(blow.dice)
 
-        wait_until(at_rest, timeout, "every job has ended")
-        self.tide.release()
-        wait_until(self.tide.at_rest, timeout, "every reactive task has seen all there is")
+        self._aside(cancel)
+        yield
+
+    def calm(self) -> None:
+        """Until all is done; fails when nothing moves any more."""
+        tide.release()
+        looks = [path.open for path in PATHS.values()]
+
+        def look() -> tuple[int, ...]:
+            with db.engine().connect() as connection:
+                return tuple(connection.exec_driver_sql(each).scalar_one() for each in (*looks, *_MOVED))
+
+        wait_while_it_moves(look, lambda seen: not any(seen[: len(looks)]))
+        with db.engine().connect() as connection:
+            now = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+        wait_until(lambda: self._rows(_OLD, since=now) == [], 120, "no transaction is left over")
+
+    @staticmethod
+    def _rows(query: sa.TextClause, **values: object) -> list[tuple[object, ...]]:
+        with db.engine().connect() as connection:
+            return [tuple(row) for row in connection.execute(query, values)]
 
     def judge(self) -> None:
-        self.tide.judge()
+        notes = journal.read(self.journal)
         with Session(db.engine()) as session:
-            left = session.execute(sa.select(Job.id, Job.state, Job.attempts, Job.error)).all()
-            assert left == [], "jobs that were given up"
-            produced = set(session.execute(sa.text("SELECT value FROM public.produced")).scalars())
-            done = sa.text(
-                "SELECT value, task, count(*) AS times FROM public.execution WHERE ended_at IS NOT NULL OR task = :once"
-            )
-            ran = session.execute(sa.text(done.text + " GROUP BY value, task"), {"once": "in_transaction"}).all()
-            of_jobs = sa.text("SELECT DISTINCT value FROM public.execution WHERE task IN ('record', 'in_transaction')")
-            begun = set(session.execute(of_jobs).scalars())
-            assert produced, "the storm has produced nothing"
-            assert produced - {row.value for row in ran} == set(), "committed jobs that never ended"
-            assert begun - produced == set(), "jobs of transactions that were rolled back have run"
-            assert begun & self.rolled_back == set()
-            twice = [row.value for row in ran if row.task == "in_transaction" and row.times > 1]
-            assert twice == [], "saved twice, or late, under this_job().transaction()"
-            assert session.execute(sa.text("SELECT * FROM public.stolen")).all() == [], "two valid claims on a job"
             assert invariants.check(session) == []
-            logged = sa.select(sa.func.count(sa.distinct(JobLog.job_id))).where(JobLog.outcome == Outcome.DONE)
-            kept = sa.select(sa.func.count(sa.distinct(JobLog.job_id))).where(JobLog.key.is_(None))
-            assert session.execute(logged.where(JobLog.key.is_(None))).scalar_one() == len(produced), (
-                "not all in the log"
-            )
-            assert session.execute(kept).scalar_one() == len(produced)
-            outcomes = session.execute(sa.select(JobLog.outcome, sa.func.count()).group_by(JobLog.outcome)).all()
-            self.told.update({f"log: {outcome}": number for outcome, number in outcomes})
-            self.told["produced"] = len(produced)
+            freight.judge(session, notes)
+            tide.judge(session)
+            depot.judge(session, notes)
+            caravan.judge_departed(session, notes)
+            ledger.judge(session)
+        for kind, rate in (("stamp", depot.RATE), ("add", ADD_RATE)):
+            ledger.judge_calls([at - self.begun for at, _ in notes[kind]], rate)

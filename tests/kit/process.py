@@ -160,8 +160,10 @@ class Processes:
             worker.wait_for(rf"{name}@\S+ ready\.")
         return worker
 
-    def scheduler(self, env: Mapping[str, str], *options: str, ready: bool = True) -> Process:
-        process = self.celery(env, "scheduler", *options, name="scheduler")
+    def scheduler(
+        self, env: Mapping[str, str], *options: str, ready: bool = True, program: Sequence[str] = ("celery",)
+    ) -> Process:
+        process = self.celery(env, "scheduler", *options, name="scheduler", program=program)
         if ready:
             process.wait_for("scheduler runs")
         return process
