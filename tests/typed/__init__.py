@@ -1,0 +1,1 @@
+"""Programs that are only checked for types, never run: the whole public API used well, and used wrongly."""
