@@ -1,7 +1,7 @@
 """Sessions of real code that stop before each statement, so that one at a time can be let through.
 
 Each session is a function in a thread of its own. What stops it is SQLAlchemy: before a statement, a COMMIT and a
-ROLLBACK. What nobody else can notice does not stop it (`_LOCAL`): it commutes with all that others do.
+ROLLBACK. What none of the others can notice does not stop it (`_LOCAL`, and `tests.kit.footprints`).
 
 - Whether a session waits for a lock is for Postgres to say (`pg_blocking_pids`), and only of a lock that another of the
   sessions holds. As these stand still, it stays so until one of them goes on.
@@ -26,11 +26,13 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
+from tests.kit.footprints import Footprints
+
 #: How often Postgres is asked about a session that does not come back; and when that is a failure of the test.
 POLL_SECONDS, STUCK_SECONDS = 0.002, 20.0
 _LOCAL = re.compile(r"\s*(SAVEPOINT|RELEASE SAVEPOINT|PREPARE|DEALLOCATE|SELECT set_config\()", re.IGNORECASE)
 _PATIENCE = re.compile(r"('lock_timeout', ')\d+ms(')")
-_PREPARED = re.compile(r"(PREPARE|EXECUTE) (\w+)")
+_EXECUTED = re.compile(r"EXECUTE \w+")
 _IDLE = psycopg2.extensions.TRANSACTION_STATUS_IDLE
 _FAILED = psycopg2.extensions.TRANSACTION_STATUS_INERROR
 _GAVE_UP = psycopg2.errors.LockNotAvailable, "55P03", "canceling statement due to lock timeout"
@@ -116,8 +118,10 @@ def _actor() -> Actor | None:
 class Hooks:
     """On the engine of the product."""
 
-    def __init__(self) -> None:
-        self._impatient = set[str]()
+    def __init__(self, footprints: Footprints) -> None:
+        self.footprints = footprints
+        #: Whose statements are those that come from no session.
+        self.learning: str | None = None
 
     @contextmanager
     def on(self, engine: Engine) -> Iterator[None]:
@@ -138,29 +142,22 @@ class Hooks:
     def _before(
         self, connection: Connection, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool
     ) -> tuple[str, Any]:
-        impatient = self._has_patience(statement, parameters)
+        text = self.footprints.text(statement)
+        impatient = "lock_timeout" in text or (isinstance(parameters, Mapping) and "lock_timeout" in parameters.values())
         statement, parameters = _for_ever(statement, parameters)
-        if (actor := _actor()) is not None:
+        actor, local = _actor(), _LOCAL.match(statement)
+        if actor is None and self.learning is not None and not local:
+            self.footprints.learn(self.learning, text)
+        if actor is not None:
             driver: Any = connection.connection.driver_connection
             actor.pid = driver.info.backend_pid
-            actor.impatient = impatient or (actor.impatient and not driver.autocommit)
+            own = impatient and not statement.startswith("PREPARE")
+            actor.impatient = own or (actor.impatient and not driver.autocommit)
             actor.saved = actor.saved or statement.startswith("SAVEPOINT")
-            if not _LOCAL.match(statement):
+            if not local and self.footprints.noticed(actor.name, text):
                 actor.noticed = not driver.autocommit
                 actor.stop(_in_words(statement))
         return statement, parameters
-
-    def _has_patience(self, statement: str, parameters: Any) -> bool:
-        """Whether the statement says how long it, and what follows it in its transaction, waits for a lock."""
-        says = "lock_timeout" in statement or (isinstance(parameters, Mapping) and "lock_timeout" in parameters.values())
-        found = _PREPARED.search(statement)
-        if found is None:
-            return says
-        if found[1] == "PREPARE":
-            if says:
-                self._impatient.add(found[2])
-            return False
-        return found[2] in self._impatient
 
     def _commit(self, connection: Connection) -> None:
         self._end(connection, "COMMIT")
@@ -196,7 +193,7 @@ def _for_ever(statement: str, parameters: Any) -> tuple[str, Any]:
 
 
 def _in_words(statement: str) -> str:
-    prepared = _PREPARED.search(statement)
+    prepared = _EXECUTED.search(statement)
     return prepared[0] if prepared else " ".join(statement.split())[:100]
 
 
