@@ -28,7 +28,7 @@ _WRITE = sa.text("update bench_thing set writes = writes + 1 where id = any(:ids
 
 def prepare() -> None:
     with transaction() as session:
-        Base.metadata.create_all(session.connection(), [things.Thing.__table__])
+        Base.metadata.create_all(session.connection(), [Base.metadata.tables[things.Thing.__tablename__]])
         session.execute(sa.text(_FILL), {"most": THINGS - 1})
         stages.install(session, things.Thing)
     changes(1)
