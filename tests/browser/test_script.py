@@ -82,6 +82,7 @@ def test_a_key_counts_as_soon_as_the_dialog_is_closed(visitor: Visitor) -> None:
         for (const key of "gu") focused.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
     }""")
     page.wait_for_url("**/audit")
+    assert visitor.complaints == []
 
 
 def test_dark_or_light_stays(visitor: Visitor) -> None:
