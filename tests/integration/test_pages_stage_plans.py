@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from app import db, figures
-from app.console.pages import entity, job, jobs, log, parked, stage, stages
+from app.console.pages import entity, job, jobs, log, parked, stage, stages, throughput
 from app.console.web import memory
 from app.console.web.fields import Fields
 from app.console.web.page import Page, Visit
@@ -94,6 +94,14 @@ def test_queues_are_counted_by_index_and_in_bounds(big: Engine, monkeypatch: pyt
     assert [(found[f"queue{i}"].ready, found[f"queue{i}"].later) for i in range(3)] == [(1_000, 0)] * 3
     assert sum(found[f"queue{i}"].parked for i in range(3)) == 100
     check(big, [each for each in statements if "tidemill.job" in each.text])
+
+
+def test_what_has_ended_is_counted_by_index(big: Engine) -> None:
+    with captured(big) as statements, transaction() as session:
+        found = throughput.read(session)
+    # One a second; the hour may have begun within a minute.
+    assert 3_500 < found.sparks["Jobs"].total <= 3_600
+    check(big, statements)
 
 
 def check(engine: Engine, statements: list[Any], most: int = PAGES_MOST) -> None:

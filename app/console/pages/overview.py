@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app import glance
+from app.console.pages import throughput
 from app.console.web.memory import Remembered
 from app.console.web.page import Page, Visit
 from app.db import autocommit, transaction
@@ -65,7 +66,13 @@ _TROUBLES = Remembered(_findings, FINDINGS_SECONDS).kept()
 
 
 def _read(_: Visit) -> Mapping[str, Any]:
-    return {"seen": SEEN.get(), "findings": _TROUBLES.get(), "cures": CURES, "repairs_of": REPAIRS_OF}
+    return {
+        "seen": SEEN.get(),
+        "findings": _TROUBLES.get(),
+        "cures": CURES,
+        "repairs_of": REPAIRS_OF,
+        "throughput": throughput.SEEN.get(),
+    }
 
 
 PAGES = (Page("overview", "/", "overview.html", _read),)
