@@ -22,6 +22,8 @@ from tests.kit.proxy import Proxy
 from tests.kit.waiting import pause
 
 Way = Callable[[Blow], AbstractContextManager[None]]
+#: What is broken next should meet work: so much of it, if it comes in that time.
+WORK, PATIENCE_SECONDS = 12, 4.0
 #: Seconds by which a clock may be off.
 CLOCKS = (-3600, -30, 0, 30, 3600)
 
@@ -37,15 +39,19 @@ class Havoc:
     scheduler: Process
     #: Ways that only the caller knows.
     more: Mapping[str, Way]
+    #: How much work has been done, as told by Postgres itself.
+    done: Callable[[], int]
     #: How often each was done.
     told: Counter[str]
     _lasting: list[tuple[float, int, ExitStack]] = field(default_factory=list)
 
     def wreak(self, plan: Sequence[Blow]) -> None:
-        begun = time.monotonic()
+        before = 0.0
         try:
             for number, blow in enumerate(plan):
-                self._wait(begun + blow.at)
+                self._wait(time.monotonic() + blow.at - before)
+                self._let_work()
+                before = blow.at
                 stack = ExitStack()
                 way: Way = self.more.get(blow.way) or getattr(self, blow.way)
                 stack.enter_context(way(blow))
@@ -61,6 +67,12 @@ class Havoc:
         while self._lasting and self._lasting[0][0] <= until:
             self._mend()
         pause(max(0.0, until - time.monotonic()))
+
+    def _let_work(self) -> None:
+        enough, end = self.done() + WORK, time.monotonic() + PATIENCE_SECONDS
+        while self.done() < enough and time.monotonic() < end:
+            self._wait(time.monotonic() + 0.1)
+        self.told["blows that met work"] += self.done() >= enough
 
     def _mend(self) -> None:
         due, _, stack = self._lasting[0]
@@ -125,6 +137,11 @@ class Havoc:
         self.servers.broker.wipe()
         yield
         self.servers.broker.start()
+
+    @contextmanager
+    def cut_the_broker(self, _: Blow) -> Iterator[None]:
+        self.broker.cut()
+        yield
 
     @contextmanager
     def silence_the_broker(self, _: Blow) -> Iterator[None]:

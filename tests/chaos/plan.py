@@ -27,6 +27,7 @@ WAYS: dict[str, tuple[float, float]] = {
     "kill_the_broker": AT_ONCE,
     "flush_the_broker": AT_ONCE,
     "wipe_the_broker": (0.0, 3.0),
+    "cut_the_broker": AT_ONCE,
     "silence_the_broker": (DEAF_SECONDS * 0.5, DEAF_SECONDS * 1.5),
     "lose_the_broker": AT_ONCE,
     "crash_postgres": AT_ONCE,
@@ -38,7 +39,7 @@ WAYS: dict[str, tuple[float, float]] = {
     "long_transaction": (LEASE_SECONDS * 1.5, LEASE_SECONDS * 3),
     "cancel_a_run": AT_ONCE,
 }
-REST_SECONDS = (0.3, 1.7)
+REST_SECONDS = (0.2, 1.4)
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ class Blow:
 
 
 def planned(seed: int, seconds: float) -> tuple[Blow, ...]:
-    """For about so long."""
+    """For about so long, where everything is quick; one round at least."""
     numbered = enumerate(_endless(random.Random(f"{seed}/plan")))
     return tuple(blow for _, blow in takewhile(lambda each: each[0] < len(WAYS) or each[1].at < seconds, numbered))
 

@@ -30,7 +30,7 @@ from tests.chaos.havoc import CLOCKS, Havoc
 from tests.chaos.plan import LEASE_SECONDS, Blow
 from tests.kit import tasks, warehouse
 from tests.kit.process import Process, Processes
-from tests.kit.proxy import Proxy
+from tests.kit.proxy import Proxy, rerouted
 from tests.kit.waiting import pause, wait_until, wait_while_it_moves
 from tidemill import transaction
 from triggers import pools
@@ -46,19 +46,27 @@ QUICK = {
     "CARAVAN_LOST": "1",
     "CARAVAN_RAISED": "1",
 }
-#: Calls a second of the actor `add`, and claims at once of the queues that `depot` says nothing of.
-ADD_RATE, ADD_PARALLEL, JOBS_PARALLEL, RUNS_PARALLEL = 8, 1, 3, 2
+#: Calls a second, and claims at once, of the queues that `depot` says nothing of.
+ADD_RATE, RUN_RATE, ADD_PARALLEL, RUNS_PARALLEL, JOBS_PARALLEL = 10, 4, 2, 2, 3
 #: Of a hundred transactions.
 ROLLED_BACK = 15
 Promise = Callable[[Session, random.Random], None]
 #: What moves while work is done, though none of it may be open less.
 _MOVED = (
+    "SELECT count(*) FROM tidemill.job_log",
     "SELECT count(*) FROM public.accepted",
     "SELECT count(*) FROM public.execution",
     "SELECT count(*) FROM public.carried_on",
 )
 _OLD = sa.text(
     "SELECT pid, state, query FROM pg_stat_activity WHERE datname = current_database() AND xact_start < :since"
+)
+#: For people: how much of a storm it was.
+_TROUBLE = sa.text(
+    "SELECT 'job ' || outcome::text, count(*) FROM tidemill.job_log GROUP BY 1 UNION ALL "
+    "SELECT 'run ' || state::text, count(*) FROM tidemill.run GROUP BY 1 UNION ALL "
+    "SELECT 'answer ' || coalesce('refused: ' || refused::text, 'taken'), count(*) FROM tidemill.answer GROUP BY 1 "
+    "UNION ALL SELECT 'repaired: ' || finding, count(*) FROM tidemill.repair GROUP BY 1"
 )
 
 
@@ -82,7 +90,7 @@ PATHS = {
     "jobs": Path(freight.promise, freight.OPEN, 40, 0.1),
     "reactive": Path(tide.promise, tide.OPEN, 40, 0.15),
     "stages": Path(depot.promise, depot.OPEN, 100, 0.3),
-    "processes": Path(caravan.promise, caravan.OPEN, 15, 0.3),
+    "processes": Path(caravan.promise, caravan.OPEN, 25, 0.3),
 }
 
 
@@ -111,10 +119,17 @@ class Storm:
         for name, path in PATHS.items():
             self._aside(self._promise, name, path)
         more = {"long_transaction": self._long_transaction, "cancel_a_run": self._cancel_a_run}
-        havoc = Havoc(self.servers, self.database, self.broker, workers, scheduler, more, self.told)
+        direct = db.new_engine(rerouted(self.env["TIDEMILL_DATABASE_URL"], self.servers.postgres.port), pool_size=1)
+
+        def done() -> int:
+            with direct.connect() as connection:
+                return sum(connection.exec_driver_sql(each).scalar_one() for each in _MOVED)
+
+        havoc = Havoc(self.servers, self.database, self.broker, workers, scheduler, more, done, self.told)
         try:
             havoc.wreak(self.plan)
         finally:
+            direct.dispose()
             self.over.set()
             for thread in self._threads:
                 thread.join(120)
@@ -128,7 +143,7 @@ class Storm:
         with transaction() as session:
             limits.configure(session, "jobs", max_parallel=JOBS_PARALLEL)
             limits.configure(session, queue_of("add"), max_parallel=ADD_PARALLEL, rate=f"{ADD_RATE}/s")
-        pools.configure("default", max_parallel=RUNS_PARALLEL)
+        pools.configure("default", max_parallel=RUNS_PARALLEL, rate_limit=f"{RUN_RATE}/s")
 
     def _start(self) -> tuple[list[Process], Process]:
         dice = random.Random(f"{self.seed}/clocks")
@@ -229,5 +244,7 @@ class Storm:
             depot.judge(session, notes)
             caravan.judge_departed(session, notes)
             ledger.judge(session)
+            for what, number in session.execute(_TROUBLE):
+                self.told[what] = number
         for kind, rate in (("stamp", depot.RATE), ("add", ADD_RATE)):
             ledger.judge_calls([at - self.begun for at, _ in notes[kind]], rate)
