@@ -138,7 +138,7 @@ def complete(
         rows = prepared(form).execute(executor, parameters)
     else:
         rows = executor.execute(completing(form), parameters)
-    return {row.entity_id for row in rows}
+    return set(rows.scalars())
 
 
 def _times(moments: Sequence[datetime | None]) -> str | None:

@@ -77,6 +77,16 @@ class VisitBatch(Batch):
         self.turns = dict(zip(self.rows, claim.pace, strict=False))
         self.results: dict[str, Result] = {}
         self._call: Call = Limit(definition.time_limit)
+        self._traced = tracing.on()
+        #: How long the calls took, by how they ended.
+        self._took: dict[str, list[float]] = {}
+
+    def work(self) -> None:
+        try:
+            super().work()
+        finally:
+            for outcome, seconds in self._took.items():
+                stopwatch.worked_each(StageVisit.NOUN, self.definition.task, outcome, seconds)
 
     def whose(self, entity_id: str) -> str:
         return self.definition.whose(entity_id)
@@ -85,14 +95,15 @@ class VisitBatch(Batch):
         failures: list[Failed] = []
         gone: list[str] = []
         try:
-            while (row := self.next()) is not None:
-                if self._late_for_turn(row):
-                    self.holding.put_back(row)
-                    break
-                if row.entity_id not in self.loaded:
-                    gone.append(row.entity_id)
-                elif (failure := self._make(row)) is not None:
-                    failures.append(failure)
+            with logs.about(task=self.definition.task):
+                while (row := self.next()) is not None:
+                    if self._late_for_turn(row):
+                        self.holding.put_back(row)
+                        break
+                    if row.entity_id not in self.loaded:
+                        gone.append(row.entity_id)
+                    elif (failure := self._make(row)) is not None:
+                        failures.append(failure)
         finally:
             # Also where the worker is stopped in the middle: what was made is kept.
             faults.reach("visits.processed")
@@ -110,6 +121,8 @@ class VisitBatch(Batch):
         return bool(wait < -LATE_SECONDS)
 
     def _make(self, row: Row[Any]) -> Failed | None:
+        """In a block of `logs.about`."""
+        logs.note(entity_id=row.entity_id, attempt=row.attempts)
         if row.hops >= self.kind.max_hops:
             return self.failure(row, BadOutcome(self._loop(row)))
         loaded = self.loaded[row.entity_id]
@@ -117,9 +130,7 @@ class VisitBatch(Batch):
         now, begun, ended = self.now(), time.monotonic(), "interrupted"
         try:
             faults.reach("run.before_body")
-            task, ids = self.definition.task, {"entity_kind": self.kind.name, "entity_id": row.entity_id}
-            about = logs.about(entity_id=row.entity_id, task=task, attempt=row.attempts)
-            with about, tracing.work(StageVisit.NOUN, task, row, **ids):
+            with self._span(row) if self._traced else tracing.OFF:
                 decided = process(self.definition, loaded, stored, now, self._call)
             ended = "done"
             self.results[row.entity_id] = self._result(row, loaded, stored, decided, now)
@@ -133,8 +144,12 @@ class VisitBatch(Batch):
             self._timed(ended, time.monotonic() - begun)
         return None
 
+    def _span(self, row: Row[Any]) -> tracing.Off:
+        ids = {"entity_kind": self.kind.name, "entity_id": row.entity_id}
+        return tracing.work(StageVisit.NOUN, self.definition.task, row, **ids)
+
     def _timed(self, outcome: str, seconds: float) -> None:
-        stopwatch.worked(StageVisit.NOUN, self.definition.task, outcome, seconds)
+        self._took.setdefault(outcome, []).append(seconds)
 
     def _stored(self, entity_id: str) -> Stored | None:
         return self.seen.of(entity_id).get(self.place.stage)
@@ -259,15 +274,16 @@ class VisitBatch(Batch):
             self._later(moved)
             return []
         failures, later = [], []
-        for each in moved:
-            made = self.results.pop(each)
-            if (patched := self._patched(before[each], made)) is not None:
-                self.results[each] = patched
-            elif self.claim.pace:
-                # Another call has to wait for its turn.
-                later.append(each)
-            elif (failure := self._make(self.rows[each])) is not None:
-                failures.append(failure)
+        with logs.about(task=self.definition.task):
+            for each in moved:
+                made = self.results.pop(each)
+                if (patched := self._patched(before[each], made)) is not None:
+                    self.results[each] = patched
+                elif self.claim.pace:
+                    # Another call has to wait for its turn.
+                    later.append(each)
+                elif (failure := self._make(self.rows[each])) is not None:
+                    failures.append(failure)
         self.fail(failures)
         self._later(later)
         return [each for each in moved if each in self.results]
