@@ -26,7 +26,7 @@ from app.jobs.run import LATE_SECONDS
 from app.stopwatch import stopwatch
 from stages.asker import Limit
 from stages.asking import Call
-from stages.batch import BLOCKED, HELD, Batch, Server, Unsaved, saving
+from stages.batch import BLOCKED, HELD, Batch, Server, Unsaved, Write, saving
 from stages.calling import Decided, process
 from stages.definition import Definition
 from stages.ending import Done, Failed, NewState, Offer, Place, complete
@@ -37,6 +37,7 @@ from stages.outcomes import KEEP, Updated
 from stages.state import Stored
 from stages.statements import KEPT
 from stages.store import Change, Loaded
+from stages.whole import whole
 
 log = logging.getLogger(__name__)
 
@@ -202,14 +203,42 @@ class VisitBatch(Batch):
         for attempt in range(TRIES + 1):
             if not ids:
                 return
-            plain = [each for each in ids if not self.results[each].decided.changes and not self.results[each].rests]
+            plain, changed, rest = self._sorted(ids)
             left = self.save(plain, self._write, autocommit) if plain else []
-            others = [each for each in ids if each not in set(plain)]
-            left += self.save(others, self._write, saving) if others else []
+            if changed and (write := self._writing(changed)) is not None:
+                left += self.save(changed, write, saving)
+            else:
+                rest += changed
+            left += self.save(rest, self._write, saving) if rest else []
             self._count(set(ids) - set(left))
             if not left:
                 return
             ids = self._again(left, last=attempt == TRIES)
+
+    def _sorted(self, ids: Iterable[str]) -> tuple[list[str], list[str], list[str]]:
+        """Those that change neither entity nor anything that rests on it, those that change the entity, the rest."""
+        plain: list[str] = []
+        changed: list[str] = []
+        rest: list[str] = []
+        for each in ids:
+            result = self.results[each]
+            (changed if result.decided.changes else rest if result.rests else plain).append(each)
+        return plain, changed, rest
+
+    def _writing(self, ids: Sequence[str]) -> Write | None:
+        """By one statement; None: these cannot be saved so."""
+        results = [self.results[each] for each in ids]
+        changes = [_change(each) for each in results]
+        offers = [offer for each in results for offer in each.offers]
+        done = [each.done for each in results]
+        made = whole(self.definition, self.place, self.pass_key, changes, done, offers)
+        if made is None:
+            return None
+
+        def write(connection: Connection, ids: Sequence[str], wait: bool) -> set[str]:  # noqa: FBT001
+            return self._write(connection, ids, wait) if wait else made.save(connection)
+
+        return write
 
     def _count(self, saved: Iterable[str]) -> None:
         now, results = self.now(), [self.results[each] for each in saved]
@@ -238,11 +267,7 @@ class VisitBatch(Batch):
 
     def _entities(self, connection: Connection, results: Sequence[Result], *, wait: bool) -> set[str]:
         """Those whose version is still the one that the visit saw, saved where they changed."""
-        changes = [
-            Change(each.loaded.id, each.loaded.version, each.decided.changes)
-            for each in results
-            if each.decided.changes
-        ]
+        changes = [_change(each) for each in results if each.decided.changes]
         resting = [each.loaded for each in results if each.rests]
         fine = {each.loaded.id for each in results if not each.decided.changes and not each.rests}
         if not changes and not resting:
@@ -311,6 +336,10 @@ class VisitBatch(Batch):
             return None
         decided = replace(made.decided, changes=store.patched(fresh, patch.set))
         return self._result(self.rows[before.id], fresh, stored, decided, self.now())
+
+
+def _change(result: Result) -> Change:
+    return Change(result.loaded.id, result.loaded.version, result.decided.changes)
 
 
 def _longer(chain: str | None, stage: str) -> str:
