@@ -62,8 +62,15 @@ class Stopwatch:
         counts[at] += times
         sums[at] += seconds * times
 
+    def worked_each(self, kind: str, task: str, outcome: str, seconds: Iterable[float]) -> None:
+        """The same for many of them."""
+        self._add(Series(WORK, kind, task, outcome), seconds)
+
     def waited(self, kind: str, queue: str, seconds: Iterable[float]) -> None:
-        counts, sums = self._of(Series(WAIT, kind, queue))
+        self._add(Series(WAIT, kind, queue), seconds)
+
+    def _add(self, series: Series, seconds: Iterable[float]) -> None:
+        counts, sums = self._of(series)
         for each in seconds:
             # The clock of the database may have been set back meanwhile.
             each = max(0.0, each)

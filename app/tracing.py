@@ -91,6 +91,11 @@ class On(Off):
         return f"{first} {self.traceparent}"
 
 
+def on() -> bool:
+    """Whether there are any spans. Who works on many rows in a row asks once."""
+    return _tracer() is not None
+
+
 def put_in(task: str, queue: str) -> Off:
     """By whoever does so now; its `traceparent` is to be written into the row."""
     if (tracer := _tracer()) is None:

@@ -108,22 +108,34 @@ def complete(
     """Ends visits; returns the ids of those that did. `wait`: for locks of others, as long as the caller's settings
     say; otherwise their rows are left."""
     done = sorted(done, key=_by_id)
+    form, parameters = given(place, pass_key, done, offers, wait=wait)
+    if isinstance(executor, Connection) and not wait:
+        rows = prepared(form).execute(executor, parameters)
+    else:
+        rows = executor.execute(completing(form), parameters)
+    return set(rows.scalars())
+
+
+def given(
+    place: Place, pass_key: PassKey, done: Sequence[Done], offers: Sequence[Offer], *, wait: bool
+) -> tuple[Form, dict[str, Any]]:
+    """The form of the statement that ends these visits, and its parameters."""
     form = Form(place.guarded, any(each.state is not None for each in done), bool(offers), wait)
     parameters: dict[str, Any] = {
         "p_kind": place.kind,
         "p_stage": place.stage,
         "p_pass_key": pass_key,
-        "p_ids": array([each.id for each in done]),
-        "p_timers": _times([each.timer for each in done]),
+        "p_id": array([each.id for each in done]),
+        "p_timer": _times([each.timer for each in done]),
         "p_hops": _numbers([each.hops for each in done]) if any(each.hops for each in done) else None,
-        "p_chains": array([each.chain for each in done]) if any(each.chain for each in done) else None,
+        "p_chain": array([each.chain for each in done]) if any(each.chain for each in done) else None,
     }
     if form.states:
         states = [each.state or NO_STATE for each in done]
         parameters |= {
-            "p_state_versions": _numbers([each.version for each in states]),
-            "p_state_types": array([each.type_url for each in states]),
-            "p_state_values": array([None if each.value is None else "\\x" + each.value.hex() for each in states]),
+            "p_state_version": _numbers([each.version for each in states]),
+            "p_type_url": array([each.type_url for each in states]),
+            "p_value": array([None if each.value is None else "\\x" + each.value.hex() for each in states]),
         }
     if offers:
         parameters |= {
@@ -134,11 +146,7 @@ def complete(
             "p_offer_hops": _numbers([each.hops for each in offers]),
             "p_offer_chains": array([each.chain for each in offers]),
         }
-    if isinstance(executor, Connection) and not wait:
-        rows = prepared(form).execute(executor, parameters)
-    else:
-        rows = executor.execute(completing(form), parameters)
-    return {row.entity_id for row in rows}
+    return form, parameters
 
 
 def _times(moments: Sequence[datetime | None]) -> str | None:

@@ -7,7 +7,7 @@ The id of an event is its sequence. It is drawn while the row of the entity is l
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,8 @@ from stages.store import Store
 log = logging.getLogger(__name__)
 
 PREFIX = "saved"
+#: In the place of its three columns.
+NO_STATE: list[Any] = [sa.null(), sa.null(), sa.literal_column("0")]
 REMOTE_ATTEMPTS = 4000
 
 
@@ -70,41 +72,58 @@ def _recording(form: Form) -> Prepared:
     rows = form.store.exporting().subquery("rows")
     kind, stage = (sa.cast(sa.bindparam(name, type_=sa.Text), sa.Text) for name in ("p_kind", "p_stage"))
     source: Any = sa.join(rows, given, rows.c.place == given.c.place)
-    kept: list[Any] = [sa.null(), sa.null(), sa.literal_column("0")]
+    kept = NO_STATE
     if form.states:
         same = (STATE.c.kind == kind, STATE.c.entity_id == given.c.id, STATE.c.stage == stage)
         source = source.outerjoin(STATE, sa.and_(*same))
         kept = [STATE.c.type_url, STATE.c.value, sa.func.coalesce(STATE.c.version, 0)]
-    names = ["kind", "entity_id", "stage", "version", "fields", "entity", "state_type", "state_value", "state_version"]
     fields = sa.cast(given.c.fields, ARRAY(sa.Text))
     saves = sa.select(kind, given.c.id, stage, rows.c.version, fields, rows.c.entity, *kept).select_from(source)
-    insert = sa.insert(EVENT).from_select(names, saves).returning(EVENT.c.id, EVENT.c.entity_id)
-    recorded = insert.cte("recorded")
-    result = sa.select(sa.func.count().label("events")).select_from(recorded)
-    if form.hooked:
-        arguments = sa.func.json_build_array(kind, recorded.c.entity_id, recorded.c.id, type_=JSON)
-        columns = {
-            "queue": sa.cast(sa.bindparam("p_queue", type_=sa.Text), sa.Text),
-            "task": sa.cast(sa.bindparam("p_task", type_=sa.Text), sa.Text),
-            "args": arguments,
-            "max_attempts": sa.cast(sa.bindparam("p_max_attempts", type_=sa.SmallInteger), sa.SmallInteger),
-        }
-        result = result.add_cte(sa.insert(JOB).from_select(list(columns), sa.select(*columns.values())).cte("hooked"))
+    recorded, *hooked = recording(saves, hooked=form.hooked)
+    result = sa.select(sa.func.count().label("events")).select_from(recorded).add_cte(*hooked)
     name = f"record_{abs(hash(id(form.store)))}" + "_states" * form.states + "_hooked" * form.hooked
     return Prepared(name, result)
 
 
+def recording(saves: sa.Select[Any], *, hooked: bool) -> list[sa.CTE]:
+    """The events of these, of all columns in their order, and the jobs of the hook."""
+    names = ["kind", "entity_id", "stage", "version", "fields", "entity", "state_type", "state_value", "state_version"]
+    recorded = (
+        sa.insert(EVENT).from_select(names, saves).returning(EVENT.c.id, EVENT.c.entity_id).cte("tidemill_recorded")
+    )
+    if not hooked:
+        return [recorded]
+    kind = sa.cast(sa.bindparam("p_kind", type_=sa.Text), sa.Text)
+    columns = {
+        "queue": sa.cast(sa.bindparam("p_queue", type_=sa.Text), sa.Text),
+        "task": sa.cast(sa.bindparam("p_task", type_=sa.Text), sa.Text),
+        "args": sa.func.json_build_array(kind, recorded.c.entity_id, recorded.c.id, type_=JSON),
+        "max_attempts": sa.cast(sa.bindparam("p_max_attempts", type_=sa.SmallInteger), sa.SmallInteger),
+    }
+    jobs = sa.insert(JOB).from_select(list(columns), sa.select(*columns.values()))
+    return [recorded, jobs.cte("tidemill_hooked")]
+
+
 def record(connection: Connection, definition: Definition, saves: Mapping[str, Mapping[str, Any]]) -> None:
     """By id, the fields that were changed; none: the state alone. All of them are locked by this transaction."""
-    kind, hooked = definition.kind, definition.saved is not None
+    kind, form = definition.kind, form_of(definition)
     parameters = _parameters(kind, definition.name, {each: tuple(fields) for each, fields in saves.items()})
-    if hooked:
-        parameters |= {
-            "p_queue": hook_queue(kind.name, definition.name),
-            "p_task": hook_task(definition),
-            "p_max_attempts": hook_attempts(definition),
-        }
-    _recording(Form(kind.store, definition.state is not None, hooked)).execute(connection, parameters)
+    _recording(form).execute(connection, parameters | of_hook(definition))
+
+
+def form_of(definition: Definition) -> Form:
+    return Form(definition.kind.store, definition.state is not None, definition.saved is not None)
+
+
+def of_hook(definition: Definition) -> dict[str, Any]:
+    """The parameters of its jobs."""
+    if definition.saved is None:
+        return {}
+    return {
+        "p_queue": hook_queue(definition.kind.name, definition.name),
+        "p_task": hook_task(definition),
+        "p_max_attempts": hook_attempts(definition),
+    }
 
 
 def record_outside(connection: Connection, kind: Kind, stage: str, entity_id: str) -> None:
@@ -115,15 +134,20 @@ def record_outside(connection: Connection, kind: Kind, stage: str, entity_id: st
 
 
 def _parameters(kind: Kind, stage: str, saves: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    # Of a batch, most change the same.
-    texts = {fields: array(sorted(fields)) for fields in set(saves.values())}
     return {
         "p_kind": kind.name,
         "p_stage": stage,
         "p_ids": array(saves),
-        "p_fields": array([texts[fields] for fields in saves.values()]),
+        "p_fields": lists(list(saves.values())),
         **kind.store.named(list(saves)),
     }
+
+
+def lists(saves: Sequence[tuple[str, ...]]) -> str:
+    """The fields of each save."""
+    # Of a batch, most change the same.
+    texts = {fields: array(sorted(fields)) for fields in set(saves)}
+    return array([texts[fields] for fields in saves])
 
 
 # The hook

@@ -16,7 +16,7 @@ from sqlalchemy.orm import lazyload, undefer, with_polymorphic
 from stages.sql_shape import Shape
 
 #: A row under a name that no column has: as `row`, it would be the column of that name.
-_WHOLE = "tidemill_entity"
+WHOLE = "tidemill_entity"
 
 
 class Json:
@@ -32,10 +32,10 @@ class Json:
             .table_valued(*(sa.column(name, kind) for name, kind in keys), with_ordinality="place")
             .render_derived(name="wanted")
         )
-        row = shape.table.alias(_WHOLE)
+        row = shape.table.alias(WHOLE)
         same = [row.c[key.column.key] == given.c[name] for key, (name, _) in zip(shape.keys, keys, strict=True)]
         version = row.c[shape.version.column.key]
-        whole: sa.ColumnElement[Any] = sa.literal_column(_WHOLE)
+        whole: sa.ColumnElement[Any] = sa.literal_column(WHOLE)
         return sa.select(
             given.c.place, version.label("version"), sa.func.to_json(whole, type_=JSON).label("entity")
         ).where(*same)
@@ -52,8 +52,8 @@ class Json:
     def _read(self, function: str, parameter: str) -> sa.Select[Any]:
         columns = [sa.column(column.name, column.type) for column in self._shape.table.c]
         # As a cast, the name of a table may be taken for that of a type that is built in.
-        row: sa.ColumnElement[Any] = sa.literal_column(_WHOLE)
-        empty = sa.select(row).select_from(self._shape.table.alias(_WHOLE)).where(sa.false()).scalar_subquery()
+        row: sa.ColumnElement[Any] = sa.literal_column(WHOLE)
+        empty = sa.select(row).select_from(self._shape.table.alias(WHOLE)).where(sa.false()).scalar_subquery()
         given = sa.cast(sa.bindparam(parameter, type_=sa.Text), JSON)
         rows = getattr(sa.func, function)(empty, given).table_valued(*columns).alias("document")
         whole = with_polymorphic(self._shape.mapper, "*", selectable=rows, adapt_on_names=True)

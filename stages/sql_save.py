@@ -1,6 +1,7 @@
 """The statement that saves a batch: locks what it can get, compares the versions, writes, and says what was written.
 
-The entities of a batch may differ in what changed: if so, each row is written under a mask of its own.
+The entities of a batch may differ in what changed: if so, each row is written under a mask of its own. Both of its
+steps, the lock and the write, can be parts of a statement that ends the visits as well (`stages.whole`).
 `tidemill.saving` is set within the same statement, in the filter of the rows that are locked, so before the first is
 written: the triggers of the table see it.
 """
@@ -14,16 +15,17 @@ from hashlib import md5
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, BIT
+from sqlalchemy.dialects.postgresql import ARRAY, BIT, JSON
 from sqlalchemy.engine import Connection
 
 from app.prepared import Prepared
 from stages.sql_arrays import array
+from stages.sql_json import WHOLE
 from stages.sql_shape import DIALECT, Attribute, Shape, driver_value
 from stages.store import Change
 
 
-@dataclass
+@dataclass(eq=False)
 class Saving:
     """The statement for one set of columns."""
 
@@ -37,16 +39,22 @@ class Saving:
     constants: dict[str, Any] = field(default_factory=dict)
     #: What the model wants to be set by every update, by parameter.
     made: dict[str, Callable[[], Any]] = field(default_factory=dict)
+    name: str = ""
     _prepared: Prepared | None = None
 
     def __post_init__(self) -> None:
-        update = self._update()
+        held = self.held()
+        update = self._update(self.shape.table, held).returning(held.c.place)
         self.text, self.constants = _compiled(update)
+        self.name = md5(self.text.encode(), usedforsecurity=False).hexdigest()
+        if self.is_prepared:
+            self._prepared = Prepared(f"save_{self.name}", update)
+
+    @property
+    def is_prepared(self) -> bool:
         # What a model makes at each update may be an expression whose parameters need their values to have a type.
         made = any(column.onupdate is not None for column in self.shape.table.c)
-        if self.lasting and not self.wait and not made:
-            name = md5(self.text.encode(), usedforsecurity=False).hexdigest()
-            self._prepared = Prepared(f"save_{name}", update)
+        return self.lasting and not self.wait and not made
 
     def execute(self, connection: Connection, parameters: dict[str, Any]) -> list[int]:
         """The places of the changes that were written."""
@@ -54,32 +62,38 @@ class Saving:
             return list(self._prepared.execute(connection, parameters).scalars())
         return list(connection.exec_driver_sql(self.text, self.constants | parameters).scalars())
 
-    def _update(self) -> sa.Update:
-        shape = self.shape
+    def held(self, *carried: tuple[str, Any]) -> sa.CTE:
         given = [(f"value_{i}", each.element) for i, each in enumerate(self.columns)]
         if self.masked:
             given.append(("mask", BIT(varying=True)))
-        mine = _locked(shape, given, self.columns, wait=self.wait)
-        values = {each.column: self._new(mine, i, each) for i, each in enumerate(self.columns)}
-        for column in shape.table.c:
+        return _locked(self.shape, [*given, *carried], self.columns, wait=self.wait)
+
+    def written(self, rows: sa.CTE) -> sa.CTE:
+        row = self.shape.table.alias(WHOLE)
+        entity = sa.func.to_json(sa.literal_column(WHOLE), type_=JSON)
+        version = row.c[self.shape.version.column.key]
+        update = self._update(row, rows)
+        return update.returning(*rows.c, version.label("version"), entity.label("entity")).cte("tidemill_saved")
+
+    def _update(self, row: Any, rows: sa.CTE) -> sa.Update:
+        shape = self.shape
+        values = {row.c[each.column.key]: self._new(row, rows, i, each) for i, each in enumerate(self.columns)}
+        for column in row.c:
             if column.onupdate is not None and column not in values:
                 values[column] = self._made(column)
-        values[shape.version.column] = shape.version.column + 1
-        return (
-            sa.update(shape.table)
-            .where(*(key.column == mine.c[f"key_{i}"] for i, key in enumerate(shape.keys)))
-            .values(values)
-            .returning(mine.c.place)
-        )
+        version = row.c[shape.version.column.key]
+        values[version] = version + 1
+        same = (row.c[key.column.key] == rows.c[f"key_{i}"] for i, key in enumerate(shape.keys))
+        return sa.update(row).where(*same).values(values)
 
-    def _new(self, mine: sa.CTE, i: int, each: Attribute) -> Any:
-        value: sa.ColumnElement[Any] = mine.c[f"value_{i}"]
+    def _new(self, row: Any, rows: sa.CTE, i: int, each: Attribute) -> Any:
+        value: sa.ColumnElement[Any] = rows.c[f"value_{i}"]
         if isinstance(each.kind, sa.ARRAY):
             value = sa.cast(value, each.unbounded)
         if not self.masked:
             return value
-        kept = each.column if each.column.onupdate is None else self._made(each.column)
-        return sa.case((sa.func.get_bit(mine.c.mask, i) == 1, value), else_=kept)
+        kept = row.c[each.column.key] if each.column.onupdate is None else self._made(each.column)
+        return sa.case((sa.func.get_bit(rows.c.mask, i) == 1, value), else_=kept)
 
     def _made(self, column: sa.Column[Any]) -> Any:
         default: Any = column.onupdate
@@ -124,7 +138,8 @@ def _compiled(statement: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _locked(shape: Shape, given: Sequence[tuple[str, Any]], columns: Sequence[Attribute], *, wait: bool) -> sa.CTE:
-    """The rows that are still what their change rests on, in the order of the key, with what was given for them."""
+    """The rows that are still what their change rests on, in the order of the key, with what was given for them by
+    name: a parameter `p_…` each."""
     # As the update itself would lock them: who inserts a row that refers to one of these is not in the way, unless
     # what it may refer to changes.
     lasting = not any(each.column in shape.unique for each in columns)
@@ -144,7 +159,7 @@ def _locked(shape: Shape, given: Sequence[tuple[str, Any]], columns: Sequence[At
         .where(row.c[shape.version.column.key] == wanted.c.version, _saying([each.field for each in columns]))
         .order_by(*own)
         .with_for_update(skip_locked=not wait, key_share=lasting, of=row)
-        .cte("mine")
+        .cte("tidemill_held")
         .prefix_with("MATERIALIZED", dialect="postgresql")
     )
 

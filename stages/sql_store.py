@@ -28,7 +28,7 @@ from stages.sql_json import Json
 from stages.sql_read import Reading
 from stages.sql_save import Saving
 from stages.sql_shape import Attribute, Shape
-from stages.store import Change, Loaded
+from stages.store import Change, Loaded, Writing
 
 _MISSING: Any = object()
 #: There is one for each set of columns that changed together.
@@ -188,11 +188,7 @@ class SqlStore:
         ids = [change.id for change in changes]
         if len(set(ids)) < len(ids):
             raise BadRequest(f"{self._shape}: the batch has two changes of one entity: put them together")
-        fields = frozenset([field for change in changes for field in change.values])
-        masked = any(len(change.values) < len(fields) for change in changes)
-        saving = self._saving(fields, masked, wait)
-        parameters = self.named(ids)
-        parameters["p_version"] = array([str(change.version) for change in changes])
+        saving, parameters = self._given(changes, wait=wait)
         connection = self._connection(session)
         try:
             values = saving.parameters(changes)
@@ -204,6 +200,22 @@ class SqlStore:
         else:
             saved = saving.execute(connection, parameters | values)
         return {changes[place - 1].id for place in saved}
+
+    def _given(self, changes: Sequence[Change], *, wait: bool) -> tuple[Saving, dict[str, Any]]:
+        fields = frozenset([field for change in changes for field in change.values])
+        masked = any(len(change.values) < len(fields) for change in changes)
+        parameters = self.named([change.id for change in changes])
+        parameters["p_version"] = array([str(change.version) for change in changes])
+        return self._saving(fields, masked, wait), parameters
+
+    def writing(self, changes: Sequence[Change]) -> tuple[Writing, dict[str, Any]] | None:
+        saving, parameters = self._given(changes, wait=False)
+        if not saving.is_prepared:
+            return None
+        try:
+            return saving, parameters | saving.parameters(changes)
+        except NoText:
+            return None
 
     def _build(self, fields: frozenset[str], masked: bool, wait: bool) -> Saving:  # noqa: FBT001
         known = {each.field: each for each in self._writable().values()}

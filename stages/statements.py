@@ -53,31 +53,37 @@ _KIND, _STAGE = sa.bindparam("p_kind", type_=sa.Text), sa.bindparam("p_stage", t
 _PASS = sa.bindparam("p_pass_key", type_=sa.Uuid)
 
 
+def carried(form: Form) -> dict[str, Any]:
+    """What is said of each visit, as a parameter `p_…` each."""
+    columns = {"id": sa.Text, "timer": MOMENT, "hops": sa.SmallInteger, "chain": sa.Text}
+    if form.states:
+        columns |= {"state_version": sa.BigInteger, "type_url": sa.Text, "value": sa.LargeBinary}
+    return columns
+
+
 @built_once
 def completing(form: Form) -> sa.Select[Any]:
-    columns = {
-        "id": ("p_ids", sa.Text),
-        "timer": ("p_timers", MOMENT),
-        "hops": ("p_hops", sa.SmallInteger),
-        "chain": ("p_chains", sa.Text),
-    }
-    if form.states:
-        columns |= {
-            "state_version": ("p_state_versions", sa.BigInteger),
-            "type_url": ("p_state_types", sa.Text),
-            "value": ("p_state_values", sa.LargeBinary),
-        }
-    given = _unnest("given", **columns)
+    given = _unnest("given", **{name: (f"p_{name}", kind) for name, kind in carried(form).items()})
+    return result(ended(given, form), form)
+
+
+def ended(given: Any, form: Form) -> sa.CTE:
+    """Those that end now: their row is ours, their guard was, and their state is what the visit saw. `given`: the
+    columns of `carried`, and whatever else is to be said of them."""
     mine = _mine(given, "again_at", "again_low_at", "again_fields", "again_hops", "again_chain", wait=form.wait)
     own = sa.select(*mine.c, *(each for each in given.c if each.name != "id")).select_from(
         sa.join(given, mine, sa.true())
     )
     if form.states:
-        own = own.where(_fresh(given, wait=form.wait))
-    ok = own.cte("own").prefix_with("MATERIALIZED", dialect="postgresql")
-    if form.guarded:
-        ok = _freed(ok)
-    writes = [*_leave(ok), *(_written(ok, form) if form.states else ())]
+        first = sa.case((_is_first(given), FIRST_VERSION)).label("first_version")
+        own = own.add_columns(first).where(_fresh(given, wait=form.wait))
+    ok = own.cte("tidemill_own").prefix_with("MATERIALIZED", dialect="postgresql")
+    return _freed(ok) if form.guarded else ok
+
+
+def result(ok: sa.CTE, form: Form, *more: sa.CTE) -> sa.Select[Any]:
+    """Ends them, and says which."""
+    writes = [*_leave(ok), *(_written(ok, form) if form.states else ()), *more]
     result = sa.select(ok.c.entity_id).add_cte(*writes)
     if form.offers:
         offered = _offered(ok, form)
@@ -112,7 +118,7 @@ def _freed(own: sa.CTE) -> sa.CTE:
         sa.delete(GUARD)
         .where(GUARD.c.kind == own.c.kind, GUARD.c.entity_id == own.c.entity_id, GUARD.c.pass_key == _PASS)
         .returning(*own.c)
-        .cte("freed")
+        .cte("tidemill_freed")
     )
 
 
@@ -136,8 +142,8 @@ def _leave(ok: sa.CTE) -> list[sa.CTE]:
         "alone": False,
     }
     return [
-        sa.update(VISIT).where(*_same(VISIT, ok), stays).values(anew).cte("stayed"),
-        sa.delete(VISIT).where(*_listed(VISIT, ok, ~stays)).cte("gone"),
+        sa.update(VISIT).where(*_same(VISIT, ok), stays).values(anew).cte("tidemill_stayed"),
+        sa.delete(VISIT).where(*_listed(VISIT, ok, ~stays)).cte("tidemill_gone"),
     ]
 
 
@@ -149,7 +155,7 @@ def _fresh(given: Any, *, wait: bool) -> sa.ColumnElement[bool]:
         .correlate(given)
     )
     locked = known.with_for_update(skip_locked=not wait).scalar_subquery()
-    version = sa.case((given.c.type_url == sa.literal_column(f"'{KEPT}'"), known.scalar_subquery()), else_=locked)
+    version = sa.case((is_kept(given), known.scalar_subquery()), else_=locked)
     return sa.or_(given.c.state_version.is_(None), sa.func.coalesce(version, 0) == given.c.state_version)
 
 
@@ -161,10 +167,22 @@ def _patient(query: sa.Select[Any], form: Form) -> sa.Select[Any]:
     return query.where(sa.select(patience).scalar_subquery().is_not(None))
 
 
+def is_new(rows: Any) -> sa.ColumnElement[bool]:
+    return rows.c.type_url > sa.literal_column(f"'{KEPT}'")  # type: ignore[no-any-return]
+
+
+def is_kept(rows: Any) -> sa.ColumnElement[bool]:
+    return rows.c.type_url == sa.literal_column(f"'{KEPT}'")  # type: ignore[no-any-return]
+
+
+def _is_first(rows: Any) -> sa.ColumnElement[bool]:
+    return sa.and_(rows.c.state_version == 0, is_new(rows))
+
+
 def _written(ok: sa.CTE, form: Form) -> list[sa.CTE]:
-    columns = ("kind", "entity_id", "stage", "type_url", "value")
-    new = ok.c.type_url > sa.literal_column(f"'{KEPT}'")
-    first = sa.select(*(ok.c[name] for name in columns), FIRST_VERSION).where(ok.c.state_version == 0, new)
+    columns = ("kind", "entity_id", "stage", "type_url", "value", "first_version")
+    new = is_new(ok)
+    first = sa.select(*(ok.c[name] for name in columns)).where(_is_first(ok))
     known = [*_same(STATE, ok), ok.c.state_version > 0]
     values = {
         "type_url": ok.c.type_url,
@@ -174,9 +192,11 @@ def _written(ok: sa.CTE, form: Form) -> list[sa.CTE]:
     }
     return [
         # Somebody else may be making it: then there is a unique violation, or a wait.
-        sa.insert(STATE).from_select([*columns, "version"], _patient(first, form)).cte("first_state"),
-        sa.update(STATE).where(*known, new).values(values).cte("next_state"),
-        sa.delete(STATE).where(*_listed(STATE, ok, ok.c.state_version > 0, ok.c.type_url.is_(None))).cte("no_state"),
+        sa.insert(STATE).from_select([*columns[:-1], "version"], _patient(first, form)).cte("tidemill_first_state"),
+        sa.update(STATE).where(*known, new).values(values).cte("tidemill_next_state"),
+        sa.delete(STATE)
+        .where(*_listed(STATE, ok, ok.c.state_version > 0, ok.c.type_url.is_(None)))
+        .cte("tidemill_no_state"),
     ]
 
 
@@ -205,7 +225,7 @@ def _offered(ok: sa.CTE, form: Form) -> sa.CTE:
     # Not as a join (see above): as a condition with more around it, it becomes a table of hashes.
     saved = offer.c.id.in_(sa.select(ok.c.entity_id)).is_(True)
     offers = sa.select(moved.label("moved")).select_from(offer).where(saved)
-    return _patient(offers, form).having(sa.func.count() > 0).cte("offered")
+    return _patient(offers, form).having(sa.func.count() > 0).cte("tidemill_offered")
 
 
 @built_once
@@ -226,7 +246,7 @@ def failing(guarded: bool) -> Any:  # noqa: FBT001
     own = (
         sa.select(*mine.c, *(each for each in given.c if each.name != "id"))
         .select_from(sa.join(given, mine, sa.true()))
-        .cte("own")
+        .cte("tidemill_own")
         .prefix_with("MATERIALIZED", dialect="postgresql")
     )
     parks = own.c.seconds.is_(None)

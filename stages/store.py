@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -117,4 +117,31 @@ class Store(Protocol):
 
     def count(self, session: Session) -> int:
         """About how many there are."""
+        ...
+
+
+class Writing(Protocol):
+    """One form of a save, as two parts of a statement in between which visits end."""
+
+    @property
+    def name(self) -> str:
+        """Of no other form."""
+        ...
+
+    def held(self, *carried: tuple[str, Any]) -> sa.CTE:
+        """The rows that can be saved now, locked in the order of their keys, with what is given beside (a name and a
+        type each, a parameter `p_…`)."""
+        ...
+
+    def written(self, rows: sa.CTE) -> sa.CTE:
+        """Saves those of the held ones; with their new `version`, and `entity` as JSON by field."""
+        ...
+
+
+@runtime_checkable
+class Together(Protocol):
+    """What a store may do as well: save within the one statement that ends the visits (`stages.whole`)."""
+
+    def writing(self, changes: Sequence[Change]) -> tuple[Writing, dict[str, Any]] | None:
+        """With its parameters; None where these have to be saved by themselves."""
         ...

@@ -26,7 +26,7 @@ from app.jobs.run import LATE_SECONDS
 from app.stopwatch import stopwatch
 from stages.asker import Limit
 from stages.asking import Call
-from stages.batch import BLOCKED, HELD, Batch, Server, Unsaved, saving
+from stages.batch import BLOCKED, HELD, Batch, Server, Unsaved, Write, saving
 from stages.calling import Decided, process
 from stages.definition import Definition
 from stages.ending import Done, Failed, NewState, Offer, Place, complete
@@ -37,6 +37,7 @@ from stages.outcomes import KEEP, Updated
 from stages.state import Stored
 from stages.statements import KEPT
 from stages.store import Change, Loaded
+from stages.whole import whole
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,16 @@ class VisitBatch(Batch):
         self.turns = dict(zip(self.rows, claim.pace, strict=False))
         self.results: dict[str, Result] = {}
         self._call: Call = Limit(definition.time_limit)
+        self._traced = tracing.on()
+        #: How long the calls took, by how they ended.
+        self._took: dict[str, list[float]] = {}
+
+    def work(self) -> None:
+        try:
+            super().work()
+        finally:
+            for outcome, seconds in self._took.items():
+                stopwatch.worked_each(StageVisit.NOUN, self.definition.task, outcome, seconds)
 
     def whose(self, entity_id: str) -> str:
         return self.definition.whose(entity_id)
@@ -85,14 +96,15 @@ class VisitBatch(Batch):
         failures: list[Failed] = []
         gone: list[str] = []
         try:
-            while (row := self.next()) is not None:
-                if self._late_for_turn(row):
-                    self.holding.put_back(row)
-                    break
-                if row.entity_id not in self.loaded:
-                    gone.append(row.entity_id)
-                elif (failure := self._make(row)) is not None:
-                    failures.append(failure)
+            with logs.about(task=self.definition.task):
+                while (row := self.next()) is not None:
+                    if self._late_for_turn(row):
+                        self.holding.put_back(row)
+                        break
+                    if row.entity_id not in self.loaded:
+                        gone.append(row.entity_id)
+                    elif (failure := self._make(row)) is not None:
+                        failures.append(failure)
         finally:
             # Also where the worker is stopped in the middle: what was made is kept.
             faults.reach("visits.processed")
@@ -110,6 +122,8 @@ class VisitBatch(Batch):
         return bool(wait < -LATE_SECONDS)
 
     def _make(self, row: Row[Any]) -> Failed | None:
+        """In a block of `logs.about`."""
+        logs.note(entity_id=row.entity_id, attempt=row.attempts)
         if row.hops >= self.kind.max_hops:
             return self.failure(row, BadOutcome(self._loop(row)))
         loaded = self.loaded[row.entity_id]
@@ -117,9 +131,7 @@ class VisitBatch(Batch):
         now, begun, ended = self.now(), time.monotonic(), "interrupted"
         try:
             faults.reach("run.before_body")
-            task, ids = self.definition.task, {"entity_kind": self.kind.name, "entity_id": row.entity_id}
-            about = logs.about(entity_id=row.entity_id, task=task, attempt=row.attempts)
-            with about, tracing.work(StageVisit.NOUN, task, row, **ids):
+            with self._span(row) if self._traced else tracing.OFF:
                 decided = process(self.definition, loaded, stored, now, self._call)
             ended = "done"
             self.results[row.entity_id] = self._result(row, loaded, stored, decided, now)
@@ -133,8 +145,12 @@ class VisitBatch(Batch):
             self._timed(ended, time.monotonic() - begun)
         return None
 
+    def _span(self, row: Row[Any]) -> tracing.Off:
+        ids = {"entity_kind": self.kind.name, "entity_id": row.entity_id}
+        return tracing.work(StageVisit.NOUN, self.definition.task, row, **ids)
+
     def _timed(self, outcome: str, seconds: float) -> None:
-        stopwatch.worked(StageVisit.NOUN, self.definition.task, outcome, seconds)
+        self._took.setdefault(outcome, []).append(seconds)
 
     def _stored(self, entity_id: str) -> Stored | None:
         return self.seen.of(entity_id).get(self.place.stage)
@@ -187,14 +203,42 @@ class VisitBatch(Batch):
         for attempt in range(TRIES + 1):
             if not ids:
                 return
-            plain = [each for each in ids if not self.results[each].decided.changes and not self.results[each].rests]
+            plain, changed, rest = self._sorted(ids)
             left = self.save(plain, self._write, autocommit) if plain else []
-            others = [each for each in ids if each not in set(plain)]
-            left += self.save(others, self._write, saving) if others else []
+            if changed and (write := self._writing(changed)) is not None:
+                left += self.save(changed, write, saving)
+            else:
+                rest += changed
+            left += self.save(rest, self._write, saving) if rest else []
             self._count(set(ids) - set(left))
             if not left:
                 return
             ids = self._again(left, last=attempt == TRIES)
+
+    def _sorted(self, ids: Iterable[str]) -> tuple[list[str], list[str], list[str]]:
+        """Those that change neither entity nor anything that rests on it, those that change the entity, the rest."""
+        plain: list[str] = []
+        changed: list[str] = []
+        rest: list[str] = []
+        for each in ids:
+            result = self.results[each]
+            (changed if result.decided.changes else rest if result.rests else plain).append(each)
+        return plain, changed, rest
+
+    def _writing(self, ids: Sequence[str]) -> Write | None:
+        """By one statement; None: these cannot be saved so."""
+        results = [self.results[each] for each in ids]
+        changes = [_change(each) for each in results]
+        offers = [offer for each in results for offer in each.offers]
+        done = [each.done for each in results]
+        made = whole(self.definition, self.place, self.pass_key, changes, done, offers)
+        if made is None:
+            return None
+
+        def write(connection: Connection, ids: Sequence[str], wait: bool) -> set[str]:  # noqa: FBT001
+            return self._write(connection, ids, wait) if wait else made.save(connection)
+
+        return write
 
     def _count(self, saved: Iterable[str]) -> None:
         now, results = self.now(), [self.results[each] for each in saved]
@@ -223,11 +267,7 @@ class VisitBatch(Batch):
 
     def _entities(self, connection: Connection, results: Sequence[Result], *, wait: bool) -> set[str]:
         """Those whose version is still the one that the visit saw, saved where they changed."""
-        changes = [
-            Change(each.loaded.id, each.loaded.version, each.decided.changes)
-            for each in results
-            if each.decided.changes
-        ]
+        changes = [_change(each) for each in results if each.decided.changes]
         resting = [each.loaded for each in results if each.rests]
         fine = {each.loaded.id for each in results if not each.decided.changes and not each.rests}
         if not changes and not resting:
@@ -259,15 +299,16 @@ class VisitBatch(Batch):
             self._later(moved)
             return []
         failures, later = [], []
-        for each in moved:
-            made = self.results.pop(each)
-            if (patched := self._patched(before[each], made)) is not None:
-                self.results[each] = patched
-            elif self.claim.pace:
-                # Another call has to wait for its turn.
-                later.append(each)
-            elif (failure := self._make(self.rows[each])) is not None:
-                failures.append(failure)
+        with logs.about(task=self.definition.task):
+            for each in moved:
+                made = self.results.pop(each)
+                if (patched := self._patched(before[each], made)) is not None:
+                    self.results[each] = patched
+                elif self.claim.pace:
+                    # Another call has to wait for its turn.
+                    later.append(each)
+                elif (failure := self._make(self.rows[each])) is not None:
+                    failures.append(failure)
         self.fail(failures)
         self._later(later)
         return [each for each in moved if each in self.results]
@@ -295,6 +336,10 @@ class VisitBatch(Batch):
             return None
         decided = replace(made.decided, changes=store.patched(fresh, patch.set))
         return self._result(self.rows[before.id], fresh, stored, decided, self.now())
+
+
+def _change(result: Result) -> Change:
+    return Change(result.loaded.id, result.loaded.version, result.decided.changes)
 
 
 def _longer(chain: str | None, stage: str) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import namedtuple
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection, Result, Row
 
 from app import faults, limits
 from app.claims.cursor import Cursor
@@ -131,10 +134,22 @@ def _claim(
         parameters["p_shard"], parameters["p_last_shard"] = cursor.shards
     form = Form(cursor.lane, size, under_limits, cursor.guarded, cursor.shards is not None)
     if isinstance(executor, Connection) and not under_limits:
-        rows = prepared(cursor.model, form).execute(executor, parameters).all()
+        rows = _plain(prepared(cursor.model, form).execute(executor, parameters))
     else:
-        rows = executor.execute(claiming(cursor.model, form), parameters).all()
+        rows = _plain(executor.execute(claiming(cursor.model, form), parameters))
     first = rows[0]
     claimed = tuple(row for row in rows if row.ready is not None)
     claim = Claim(pass_key, asked, claimed, paused=bool(first.queue_paused), granted=asked)
     return _Taken(claim, bool(first.queue_limited), first.unknown_rank is not None)
+
+
+def _plain(result: Result[Any]) -> list[Row[Any]]:
+    """As named tuples, which read like rows: an attribute of a row takes ten times as long to read, and whoever works
+    on one reads some dozens."""
+    return cast(list[Row[Any]], list(map(_maker(tuple(result.keys())), result)))
+
+
+@cache
+def _maker(names: tuple[str, ...]) -> Callable[[Iterable[Any]], Any]:
+    made: Any = namedtuple("Claimed", names)  # type: ignore[misc]
+    return cast(Callable[[Iterable[Any]], Any], made._make)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from google.protobuf.wrappers_pb2 import Int64Value
 from sqlalchemy.engine import Engine
 
 from app import claims, db, dispatch
@@ -24,6 +25,8 @@ from stages.lanes import has_work
 from stages.model import VISIT, StageVisit
 from stages.seen import see
 from stages.statements import KEPT
+from stages.store import Change
+from stages.whole import whole
 from tests.conftest import using
 from tests.kit import stages_memory, stages_rows
 from tests.kit.database import Databases
@@ -53,6 +56,7 @@ SELECT kind, entity_id, stage, pass_key, recovery_time FROM tidemill.stage_visit
 WHERE state = 'running' AND stage = 'publish';
 INSERT INTO tidemill.stage_state
 SELECT 'offer', 'e' || i, 'publish', 'url', 'value' FROM generate_series(1, 200000) i;
+INSERT INTO offer (id) SELECT 'e' || i FROM generate_series(1, 20000) i;
 """
 
 
@@ -61,9 +65,11 @@ def big_url(_databases: Databases) -> Iterator[str]:
     url = _databases.clone()
     engine = sa.create_engine(url, poolclass=sa.NullPool)
     with engine.begin() as connection:
+        stages_rows.Models.metadata.create_all(connection)
         connection.exec_driver_sql(FILL.replace("%", "%%"))
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql("VACUUM ANALYZE tidemill.stage_visit, tidemill.entity_guard, tidemill.stage_state")
+        tables = "tidemill.stage_visit, tidemill.entity_guard, tidemill.stage_state, offer"
+        connection.exec_driver_sql(f"VACUUM ANALYZE {tables}")
     yield url
     _databases.drop(url)
 
@@ -174,6 +180,22 @@ def test_the_end_of_visits(big: Engine, place: Place, state: NewState | None, *,
         assert found == set(MINE)
 
     by_index(planned(end), 5000)
+
+
+@pytest.mark.parametrize("offers", [False, True])
+@pytest.mark.parametrize("url", ["url", None, KEPT])
+def test_the_end_of_visits_together_with_the_save(big: Engine, url: str | None, *, offers: bool) -> None:
+    definition = stages_rows.Stages().stage("publish", state=Int64Value, tells=lambda *_: None)
+    changes = [Change(each, 1, {"price": 7}) for each in MINE]
+    done = [Done(each, NOW if number % 2 else None, state=NewState(1, url, b"new")) for number, each in enumerate(MINE)]
+    asked = [Offer(each, "third", NOW) for each in MINE] if offers else []
+    made = whole(definition, PUBLISH, claims.PassKey(PASS), changes, done, asked)
+    assert made is not None
+
+    def end(connection: Any) -> None:
+        assert made.save(connection) == set(MINE)
+
+    by_index(planned(end), 8000)
 
 
 def test_a_late_end_of_visits(big: Engine) -> None:

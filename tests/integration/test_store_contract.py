@@ -16,9 +16,11 @@ from sqlalchemy.orm import Session
 from app.db import new_engine
 from app.errors import BadOutcome, BadRequest
 from stages import Change, Loaded
+from stages.sql_arrays import array
+from stages.store import Together
 from tests.kit import entities
 from tests.kit.database import Databases
-from tests.kit.entities import CASES, Case
+from tests.kit.entities import CASES, Case, exported
 from tests.kit.plans import captured
 from tests.kit.waiting import wait_until
 
@@ -186,6 +188,25 @@ def test_each_entity_has_changes_of_its_own(case: Case, session: Session) -> Non
         *(("title 3", -1, 2), ("title 4", 4, 2)),
     ]
     assert case.store.save(session, []) == set()
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_save_can_be_a_part_of_a_larger_statement(case: Case, session: Session, *, alike: bool) -> None:
+    if not isinstance(case.store, Together):
+        assert case.name == "document", "which saves by itself"
+        return
+    ids = case.put(session, 20)
+    changes = [Change(each, 1, {"amount": 7} if alike or i % 2 else {"heading": "x"}) for i, each in enumerate(ids)]
+    changes[3].version = 2
+    made = case.store.writing(changes)
+    assert made is not None
+    writing, parameters = made
+    saved = writing.written(writing.held(("id", sa.Text)))
+    rows = session.execute(sa.select(*(saved.c[name] for name in ("id", "version")), sa.cast(saved.c.entity, sa.Text)),
+                           parameters | {"p_id": array(ids)}).all()  # fmt: skip
+    assert {row.id: row.version for row in rows} == dict.fromkeys([*ids[:3], *ids[4:]], 2)
+    documents = exported(case.store, session, ids)
+    assert {row.id: row.entity for row in rows} == {each: documents[each] for each in ids if each != ids[3]}
 
 
 def test_a_version_that_is_not_the_loaded_one_is_not_saved(case: Case, session: Session) -> None:  # S9
