@@ -153,7 +153,7 @@ TRIED = (
         "goes on.",
         within="The walk under way",
     ),
-    Tried(("cancel_resweep",), "/stage?name=voucher.predict", "Cancel", "is cancelled.", within="The walk under way"),
+    Tried(("cancel_resweep",), "/stage?name=voucher.watchless", "Cancel", "is cancelled.", within="The walk under way"),
     Tried(
         ("offer_entity",),
         "/entity?kind=voucher&id=c7",

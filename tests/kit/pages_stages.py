@@ -48,6 +48,7 @@ def fill(evil: str) -> dict[str, Any]:
         state(session, "e1", "publish", "type.googleapis.com/shop.Unknown", b"\x0bnot-to-be-read", 3, KIND)
         state(session, evil, "predict", JSON_STATE, JsonState(json=f'["{evil}"]').SerializeToString(), kind=KIND)
         walk(session, "predict", evil)
+        walk(session, "watchless", evil)
         for entity_id in ("e1", evil):
             values = {"kind": KIND, "entity_id": entity_id, "stage": "predict", "version": 41, "fields": ["price"]}
             session.execute(sa.insert(EVENT).values(**values, entity={}, state_version=7))
