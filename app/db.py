@@ -10,6 +10,7 @@ Promises:
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 from collections.abc import Iterator
@@ -67,6 +68,11 @@ class _Pool(sa.QueuePool):
                 "all database connections of this process are in use: end a transaction before opening another, "
                 "or raise TIDEMILL_POOL_SIZE"
             ) from error
+
+
+# SQLAlchemy calls its logger so. At every stop and every outage it would say that connections are given up, which is
+# said elsewhere, in fewer words.
+logging.getLogger(f"{__name__}.{_Pool.__name__}").setLevel(logging.WARNING)
 
 
 def new_engine(url: str, *, pool_size: int, overflow: int = 0, name: str = "tidemill", options: str = "") -> Engine:

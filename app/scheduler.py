@@ -221,8 +221,6 @@ class Apart:
 def scheduler(ctx: click.Context, seconds: float | None) -> None:
     """Tidemill: rings for what waits, fires periodic jobs, sweeps. Any number may run; one leads each duty."""
     logs.set_up("scheduler", "%(asctime)s %(levelname)s scheduler: %(message)s", settings().log_level)
-    # At every stop and every outage: that a connection is given up is said elsewhere, in fewer words.
-    logging.getLogger("sqlalchemy.pool").setLevel(logging.WARNING)
     app: Any = ctx.obj.app
     app.loader.import_default_modules()
     # The doorbell's thread would wait five milliseconds for its turn beside a loop that computes.

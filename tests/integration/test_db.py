@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -43,6 +44,15 @@ def test_a_transaction_commits_at_the_end_or_not_at_all(session: Session) -> Non
     with pytest.raises(ZeroDivisionError):
         broken()
     assert session.execute(sa.text("SELECT sum(n) FROM t")).scalar_one() == 1
+
+
+def test_connections_that_are_given_up_are_not_worth_a_line(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        assert pids()
+        db.dispose()
+    assert caplog.messages == []
 
 
 def test_a_fork_has_connections_of_its_own(database_url: str) -> None:

@@ -112,7 +112,7 @@ class Reader:
             return printed(wanted, seen[0])
 
         try:
-            wait_until(is_there, 60)
+            wait_until(is_there, 180)
         except AssertionError:
             raise AssertionError(f"{last} does not say\n{wanted}\nbut\n{seen[0]}") from None
 
