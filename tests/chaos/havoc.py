@@ -23,7 +23,7 @@ from tests.kit.waiting import pause
 
 Way = Callable[[Blow], AbstractContextManager[None]]
 #: What is broken next should meet work: so much of it, if it comes in that time.
-WORK, PATIENCE_SECONDS = 12, 4.0
+WORK, PATIENCE_SECONDS = 8, 4.0
 #: Seconds by which a clock may be off.
 CLOCKS = (-3600, -30, 0, 30, 3600)
 

@@ -7,6 +7,7 @@ all that was committed comes to its end by itself: judged by whether it still mo
 
 from __future__ import annotations
 
+import pathlib
 import random
 import threading
 import time
@@ -14,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path as File
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
@@ -65,8 +65,8 @@ _OLD = sa.text(
 _TROUBLE = sa.text(
     "SELECT 'job ' || outcome::text, count(*) FROM tidemill.job_log GROUP BY 1 UNION ALL "
     "SELECT 'run ' || state::text, count(*) FROM tidemill.run GROUP BY 1 UNION ALL "
-    "SELECT 'answer ' || coalesce('refused: ' || refused::text, 'taken'), count(*) FROM tidemill.answer GROUP BY 1 "
-    "UNION ALL SELECT 'repaired: ' || finding, count(*) FROM tidemill.repair GROUP BY 1"
+    "SELECT 'answer ' || CASE WHEN refused IS NULL THEN 'failed' ELSE 'refused' END, count(*) "
+    "FROM tidemill.answer GROUP BY 1 UNION ALL SELECT 'repaired: ' || finding, count(*) FROM tidemill.repair GROUP BY 1"
 )
 
 
@@ -103,7 +103,7 @@ class Storm:
     broker: Proxy
     programs: Processes
     env: dict[str, str]
-    journal: File
+    journal: pathlib.Path
     told: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
