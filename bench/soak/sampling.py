@@ -14,6 +14,7 @@ from bench import memory
 from bench.children import Service
 from bench.context import Context
 from bench.errors import BenchError
+from bench.soak.judge import MIB
 
 _SIZES = """
 select relname, pg_relation_size(oid) from pg_class
@@ -41,7 +42,10 @@ def sample(context: Context, cursor: Cursor, services: Mapping[str, Service]) ->
     for name, service in services.items():
         service.check()
         with suppress(FileNotFoundError, ProcessLookupError):  # a child that has just ended
-            found[f"memory {name}"] = sum(memory.of_process(pid).fair for pid in tree(service.pid)) * 1024 * 1024
+            first, *children = tree(service.pid)
+            found[f"memory {name}"] = memory.of_process(first).fair * MIB
+            if children:
+                found[f"memory {name} children"] = sum(memory.of_process(pid).fair for pid in children) * MIB
     cursor.execute(_CONNECTIONS)
     connections = {name: float(count) for name, count in cursor.fetchall()}
     found["connections"] = sum(connections.values())
