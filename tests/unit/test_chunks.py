@@ -95,6 +95,11 @@ def test_a_moment_outside_of_the_years_that_are_taken_is_refused(moment: datetim
         # Midnight does not exist: the day begins at 01:00.
         ("2024-04-26 12:00:00", "day", "Africa/Cairo", "2024-04-25 22:00:00"),
         ("2022-09-11 12:00:00", "day", "America/Santiago", "2022-09-11 04:00:00"),
+        # The clock is set back at midnight: the hour before it comes twice, and the next day after that.
+        ("2023-10-26 21:59:59", "day", "Africa/Cairo", "2023-10-25 21:00:00"),
+        ("2023-10-26 22:00:00", "day", "Africa/Cairo", "2023-10-26 22:00:00"),
+        ("2023-04-02 03:59:59", "day", "America/Santiago", "2023-04-01 03:00:00"),
+        ("2023-04-02 04:00:00", "day", "America/Santiago", "2023-04-02 04:00:00"),
         ("2026-01-01 00:00:00", "year", "America/New_York", "2025-01-01 05:00:00"),
         ("2026-01-31 23:00:00", "month", "Asia/Tokyo", "2026-01-31 15:00:00"),
         ("2026-04-26 21:00:00", "week", "Europe/Moscow", "2026-04-26 21:00:00"),

@@ -123,7 +123,13 @@ def test_the_data_hold_what_the_sentence_says(
 ) -> None:
     # T24
     tree = trigger.check(NOW, current, seen).tree
-    nothing = {"threshold": None, "expires_at": None, "distance_seconds": None, "distance": None, "missing": []}
+    nothing: dict[str, Anything] = {
+        "threshold": None,
+        "expires_at": None,
+        "distance_seconds": None,
+        "distance": None,
+        "missing": [],
+    }
     assert {name: tree[name] for name in nothing} == {**nothing, **data}
 
 

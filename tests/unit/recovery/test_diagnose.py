@@ -244,6 +244,23 @@ def test_findings_are_in_order_and_each_queue_has_its_own() -> None:
     assert found == (Finding(Case.BEHIND, (7,), "actor.a"), Finding(Case.BEHIND, (9, 16), "actor.b"))
 
 
+_LOST = {Case.PROCESS_LOST, Case.TASK_LOST, Case.VALUE_LOST, Case.WAITS_FOR_NOTHING, Case.OVER_TIME}
+_EXPLAINED = {
+    *(Case.SERVER_WAS_OFF, Case.NOBODY_POLLS, Case.BEHIND, Case.QUEUE_PAUSED, Case.QUEUE_RESTS, Case.OVERTAKEN),
+    *(Case.NOT_DUE, Case.IN_WORK, Case.OVERDUE, Case.WAITS, Case.TASK_BROKEN, Case.NOT_YET_BEGUN),
+}
+
+
+@pytest.mark.parametrize("case", Case)
+def test_what_no_other_row_says_is_broken_and_all_else_that_is_wrong_is_repaired(case: Case) -> None:
+    # R3 R6
+    said = Verdict.BROKEN if case in _LOST else Verdict.DIAGNOSIS if case in _EXPLAINED else Verdict.REPAIRABLE
+    found = Finding(case)
+    assert found.verdict is said
+    assert (found.says, found.cure) == WORDS[case]
+    assert found.says != found.cure
+
+
 def test_every_case_is_found_and_told() -> None:
     found = {case for _, expected in _WRONG.values() for case in expected}
     assert {case for case in Case if verdict(case) is not Verdict.DIAGNOSIS} <= found
