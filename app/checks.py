@@ -1,4 +1,4 @@
-"""What decorators are given, checked when a module is imported: each refusal names whose option it is, and the value.
+"""What decorators and calls are given, checked: each refusal names whose option it is, and the value. Pure.
 
 `whose` begins the sentence, such as the name of the task.
 """
@@ -14,6 +14,8 @@ from app.clock import Rate, duration
 from app.errors import BadRequest, TooLarge
 
 MOST_PARALLEL = 100_000
+#: Of long work: what is slower never ends.
+SLOWEST = Rate.parse("1/d")
 
 
 def checked_span(whose: str, option: str, value: Any, least: str = "0s") -> timedelta:
@@ -62,6 +64,19 @@ def check_limits(whose: str, max_parallel: Any, rate_limit: Any) -> None:
             raise BadRequest(f"{whose}: rate_limit: {error}") from None
 
 
+def checked_speed(rate: str | None) -> float | None:
+    """Of long work, a second."""
+    if rate is None:
+        return None
+    try:
+        speed = Rate.parse(rate).per_second
+    except (TypeError, ValueError) as error:
+        raise BadRequest(f"rate: {error}") from None
+    if speed < SLOWEST.per_second:
+        raise BadRequest(f"rate={rate!r:.100} is slower than {SLOWEST}: pause the work instead")
+    return speed
+
+
 def check_plain(whose: str, function: Callable[..., Any]) -> None:
     """Calling it does its work, and it has a name."""
     if getattr(function, "__name__", "") == "<lambda>":
@@ -80,3 +95,12 @@ def importable_name(thing: Any, plural: str) -> str:
     if "<locals>" in thing.__qualname__:
         raise BadRequest(f"{thing.__qualname__} lies within a function: workers find {plural} by importing a module")
     return f"{thing.__module__}.{thing.__qualname__}"
+
+
+def encodable(text: str) -> bool:
+    """As UTF-8, so that a database takes it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True

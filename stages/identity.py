@@ -18,6 +18,7 @@ from functools import cached_property
 from hashlib import md5
 from typing import Any
 
+from app.checks import encodable
 from app.errors import BadRequest
 
 LONGEST = 500
@@ -130,17 +131,9 @@ def _split(text: str) -> list[str]:
 
 
 def _checked(text: str) -> str:
-    if not text or len(text) > LONGEST or "\x00" in text or not (text.isascii() or _encodable(text)):
+    if not text or len(text) > LONGEST or "\x00" in text or not (text.isascii() or encodable(text)):
         raise BadRequest(f"id {text!r:.100} must be text of 1 to {LONGEST} characters without NUL")
     return text
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return False
-    return True
 
 
 def _names(parts: tuple[type, ...]) -> str:

@@ -22,7 +22,7 @@ from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
 from app import audit
-from app.clock import Rate
+from app.checks import checked_speed
 from app.db import joined
 from app.doorbell import GENERIC
 from app.errors import BadRequest, NotFound
@@ -38,7 +38,6 @@ from stages.watched import Watched, kind_of, kinds
 PAGE = 300
 PARTS_MOST = 4096
 LISTED_MOST = 10_000
-SLOWEST = Rate.parse("1/d")
 LIVE = (ResweepState.RUNNING, ResweepState.PAUSED)
 UNCHANGED: Any = object()
 
@@ -97,7 +96,7 @@ def start(
     watched class, or its name), of which all are. `rate`: entities asked about, such as `100/s`. `parts` can be walked
     at the same time; unless given, as many as there are shards."""
     kind, stage = _asked(what)
-    speed = _rate(rate)
+    speed = checked_speed(rate)
     if parts is not None and (type(parts) is not int or not 1 <= parts <= PARTS_MOST):
         raise BadRequest(f"parts={parts!r:.100} must be a whole number from 1 to {PARTS_MOST}")
     with joined(session) as tx:
@@ -153,7 +152,7 @@ def change_rate(
     resweep_id: int, rate: str | None, *, reason: str | None = None, session: Session | None = None
 ) -> None:
     """`rate`: such as `100/s`, or None for no limit."""
-    speed = _rate(rate)
+    speed = checked_speed(rate)
     with joined(session) as tx:
         walk = _locked(tx, resweep_id, "given another rate")
         _set(tx, walk, "rate", reason, told=rate, rate=speed, **_measured(resweep_id))
@@ -203,20 +202,6 @@ def _with_stages(kind: Kind) -> Kind:
 
 def _named(kind: str, stage: str) -> str:
     return kind if stage == SYSTEM else f"{kind}.{stage}"
-
-
-def _rate(rate: str | None) -> float | None:
-    if rate is None:
-        return None
-    try:
-        speed = Rate.parse(rate).per_second
-    except (TypeError, ValueError) as error:
-        raise BadRequest(f"rate: {error}") from None
-    if speed < SLOWEST.per_second:
-        raise BadRequest(
-            f"rate={rate!r:.100} is slower than {SLOWEST}, at which no walk comes to an end: pause it instead"
-        )
-    return speed
 
 
 def _checked(resweep_id: int) -> int:

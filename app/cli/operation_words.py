@@ -7,17 +7,13 @@ from typing import Any
 
 import click
 
+from app.cli import following
 from app.cli.arguments import NONE
-from app.cli.interrupts import Interrupts
 from app.cli.output import span, when
-from app.cli.progress import progress
 from app.clock import Rate
-from app.errors import Unavailable
 from processes.wording import clean
 from recovery import operations
 from recovery.operations import ItemShown, OperationState, Progress, Sample
-
-POLL_SECONDS = 0.5
 
 
 def selected(found: Progress) -> str:
@@ -75,20 +71,13 @@ def rate_words(rate: str | None) -> str | None:
 
 
 def follow(operation_id: int) -> None:
-    """Until it has ended or stands still. Ctrl-C ends the command, not the operation."""
-    found, silent = operations.show(operation_id), False
-    with Interrupts() as interrupts, progress("items", found.total) as bar:
-        interrupts.patient()
-        while found.state is OperationState.RUNNING and not interrupts.wait(POLL_SECONDS):
-            try:
-                found = operations.show(operation_id)
-            except Unavailable as error:
-                if not silent:
-                    click.echo(f"Note: {error}; it is tried again", err=True)
-                silent = True
-                continue
-            silent = False
-            bar.at(found.ended, found.left)
+    """Until it has ended or stands still."""
+    found = following.follow(
+        "items",
+        lambda: operations.show(operation_id),
+        lambda each: each.ended,
+        lambda each: each.state is OperationState.RUNNING,
+    )
     if found.state is OperationState.RUNNING:
         click.echo(f"operation {operation_id} goes on: tidemill recover operation show {operation_id}")
         click.get_current_context().exit(130)

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from sqlalchemy.orm import Session
 
-from app.cli.arguments import Past
+from app.cli.arguments import Past, Span
 from app.cli.output import document, json_option
 from app.cli.simulated import Found, as_data, show
 from app.clock import Rate, duration
@@ -29,16 +29,6 @@ from triggers.trigger import Trigger, from_json
 
 #: So long a simulation says nothing of how far it is.
 QUIET_SECONDS = 1.0
-
-
-class Length(click.ParamType[timedelta]):
-    name = "SPAN"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        try:
-            return duration(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @dataclass(frozen=True)
@@ -77,7 +67,7 @@ class Asked:
     help="Tries the tasks and pools that this file declares.",
 )
 @click.option(
-    "--length", type=Length(), default="1min", show_default=True, help="Of runs of tasks that never ended well."
+    "--length", type=Span(), default="1min", show_default=True, help="Of runs of tasks that never ended well."
 )
 @click.option("--deliver", is_flag=True, help="Runs advance what their tasks produce, instead of what was recorded.")
 @click.option(

@@ -8,15 +8,14 @@ from typing import Any
 
 import click
 
+from app.cli import following
 from app.cli.arguments import NONE, RateText, options
-from app.cli.interrupts import Interrupts
 from app.cli.modules import application
 from app.cli.output import agree, document, json_option, span, table, yes_option
-from app.cli.progress import progress
 from app.cli.stage_words import first_line, told_of_more
 from app.clock import Rate
 from app.db import transaction
-from app.errors import BadRequest, NotFound, Unavailable
+from app.errors import BadRequest, NotFound
 from stages import lookup, resweep
 from stages.definition import SYSTEM
 from stages.lookup import Known
@@ -24,7 +23,6 @@ from stages.model import ResweepState
 from stages.resweep import Progress
 from stages.watched import kinds
 
-POLL_SECONDS = 0.5
 LISTED = 20
 _LIVE = (ResweepState.RUNNING, ResweepState.PAUSED)
 
@@ -179,21 +177,13 @@ def _row(each: Progress) -> tuple[object, ...]:
 
 
 def _follow(name: Known, number: int) -> None:
-    """Until it has ended. Ctrl-C ends the command, not the walk."""
-    found = resweep.progress(number)
-    silent = False
-    with Interrupts() as interrupts, progress("entities asked about", found.total) as bar:
-        interrupts.patient()
-        while found.state in _LIVE and not interrupts.wait(POLL_SECONDS):
-            try:
-                found = resweep.progress(number)
-            except Unavailable as error:
-                if not silent:
-                    click.echo(f"Note: {error}; it is tried again", err=True)
-                silent = True
-                continue
-            silent = False
-            bar.at(found.asked, found.left)
+    """Until it has ended."""
+    found = following.follow(
+        "entities asked about",
+        lambda: resweep.progress(number),
+        lambda each: each.asked,
+        lambda each: each.state in _LIVE,
+    )
     if found.state in _LIVE:
         click.echo(f"the walk over {_words(name)} goes on: tidemill stage resweep {_words(name)} --status")
         click.get_current_context().exit(130)

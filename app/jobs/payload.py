@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
+from app.checks import encodable
 from app.errors import BadRequest, NotJson, TooLarge
 
 #: Of arguments together, in bytes of JSON. Larger things belong into a table or a store of their own, named by the job.
@@ -82,21 +83,13 @@ def moment(what: str, value: datetime | timedelta | float | None) -> tuple[datet
 
 
 def name(what: str, value: str) -> str:
-    if type(value) is not str or not value.strip() or "\x00" in value or not _encodable(value):
+    if type(value) is not str or not value.strip() or "\x00" in value or not encodable(value):
         raise BadRequest(f"{what}={value!r} must be text that is not empty")
     if len(value) > NAME_LIMIT:
         raise TooLarge(f"{what} is {len(value)} characters long, more than {NAME_LIMIT}")
     if what == "queue" and (found := re.match(RESERVED, value)):
         raise BadRequest(f"queue={value!r}: jobs cannot go to queues whose name begins with {found[0]!r}")
     return value
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return False
-    return True
 
 
 def _short(value: Any) -> str:

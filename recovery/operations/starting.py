@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app import audit
-from app.clock import Rate
+from app.checks import checked_speed
 from app.db import joined
 from app.errors import BadRequest
 from recovery.operations import selecting
@@ -20,8 +20,6 @@ from recovery.operations.order import Order
 
 #: Unless something else is said; `None` is as fast as it goes.
 RATE = "100/s"
-#: Slower ones would never end.
-SLOWEST = Rate.parse("1/d")
 SAMPLE = 10
 PRIORITIES = range(-32767, 32768)
 REASON_LIMIT = 1000
@@ -63,7 +61,7 @@ def start(
 ) -> OperationId:
     """Its id. `rate`: items a second, minute, hour or day, such as `100/s`. Services do it: it goes on without the
     caller."""
-    words = {"rate": speed_of(rate), "priority": _priority(priority), "reason": checked_reason(reason)}
+    words = {"rate": checked_speed(rate), "priority": _priority(priority), "reason": checked_reason(reason)}
     with joined(session) as tx:
         made = {"kind": order.kind.value, "selection": order.selection(), "parameters": order.parameters()}
         operation_id = insert(tx, made | words)
@@ -81,7 +79,7 @@ def retry(
     operation_id: int, *, rate: str | None = RATE, reason: str | None = None, session: Session | None = None
 ) -> OperationId:
     """A new operation, over those items that have failed; its id."""
-    words = {"rate": speed_of(rate), "reason": checked_reason(reason)}
+    words = {"rate": checked_speed(rate), "reason": checked_reason(reason)}
     with joined(session) as tx:
         found = locked(tx, operation_id)
         if found.state == OperationState.RUNNING:
@@ -125,18 +123,6 @@ def locked(tx: Session, operation_id: int) -> sa.Row[Any]:
     if row is None:
         raise missing(operation_id)
     return row
-
-
-def speed_of(rate: str | None) -> float | None:
-    if rate is None:
-        return None
-    try:
-        speed = Rate.parse(rate).per_second
-    except (TypeError, ValueError) as error:
-        raise BadRequest(f"rate: {error}") from None
-    if speed < SLOWEST.per_second:
-        raise BadRequest(f"rate={rate!r:.100} is slower than {SLOWEST}: pause the operation instead")
-    return speed
 
 
 def _priority(priority: int) -> int:

@@ -9,10 +9,11 @@ from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
 from app import audit
+from app.checks import checked_speed
 from app.db import joined
 from app.errors import BadRequest
 from recovery.operations.model import OPERATION, OperationState
-from recovery.operations.starting import locked, speed_of
+from recovery.operations.starting import locked
 
 _NOW = sa.func.clock_timestamp()
 UNCHANGED: Any = object()
@@ -33,7 +34,7 @@ def resume(
 ) -> bool:
     """Whether it was paused. `rate`: another one from now on, also of one that runs. How its items end is judged from
     here."""
-    faster = {} if rate is UNCHANGED else {"rate": speed_of(rate)}
+    faster = {} if rate is UNCHANGED else {"rate": checked_speed(rate)}
     with joined(session) as tx:
         found = _live(tx, operation_id, "resumed")
         was_paused = bool(found.state == OperationState.PAUSED)

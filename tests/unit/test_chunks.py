@@ -11,7 +11,7 @@ import pytest
 
 from app.errors import BadRequest
 from triggers.chunks import Scale, to_datetime, to_instant
-from triggers.instants import length
+from triggers.instants import DAY, length
 
 
 def at(text: str) -> int:
@@ -55,6 +55,33 @@ def test_a_moment_is_rounded_down_to_the_start_of_its_chunk(moment: str, scale: 
 
 
 @pytest.mark.parametrize(
+    ("text", "spelled", "cut"),
+    [("1hour", "hour", "even"), ("hour", "hour", "even"), ("2min", "2min", "even"), ("day", "day", "by date")],
+)
+def test_a_scale_has_one_spelling_and_knows_whether_the_zone_matters(text: str, spelled: str, cut: str) -> None:
+    found = Scale.parse(text)
+    assert found.text == spelled
+    assert found.by_date is (cut == "by date")
+
+
+def test_the_years_at_both_ends_have_their_starts() -> None:
+    year = Scale.parse("year")
+    ends = [to_instant(datetime(each, 1, 1, tzinfo=UTC)) for each in (2, 9998)]
+    assert [year.start(each) for each in (2, 9998)] == ends
+    # Python's dates begin with the year 1, and end with 9999: what is beyond begins where these do.
+    assert [(year.start(each) - year.start(other)) // DAY for each, other in ((0, 1), (2, 1), (9999, 9998))] == [
+        *(0, 365, 365)
+    ]
+    assert [(year.start(each) - year.start(9999)) // DAY for each in (10_000, 20_000)] == [365, 365]
+
+
+@pytest.mark.parametrize("moment", [datetime(1, 12, 31, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)])
+def test_a_moment_outside_of_the_years_that_are_taken_is_refused(moment: datetime) -> None:
+    with pytest.raises(BadRequest, match="from the years 2 to 9998"):
+        to_instant(moment)
+
+
+@pytest.mark.parametrize(
     ("moment", "scale", "tz", "start"),
     [
         # T7
@@ -68,6 +95,11 @@ def test_a_moment_is_rounded_down_to_the_start_of_its_chunk(moment: str, scale: 
         # Midnight does not exist: the day begins at 01:00.
         ("2024-04-26 12:00:00", "day", "Africa/Cairo", "2024-04-25 22:00:00"),
         ("2022-09-11 12:00:00", "day", "America/Santiago", "2022-09-11 04:00:00"),
+        # The clock is set back at midnight: the hour before it comes twice, and the next day after that.
+        ("2023-10-26 21:59:59", "day", "Africa/Cairo", "2023-10-25 21:00:00"),
+        ("2023-10-26 22:00:00", "day", "Africa/Cairo", "2023-10-26 22:00:00"),
+        ("2023-04-02 03:59:59", "day", "America/Santiago", "2023-04-01 03:00:00"),
+        ("2023-04-02 04:00:00", "day", "America/Santiago", "2023-04-02 04:00:00"),
         ("2026-01-01 00:00:00", "year", "America/New_York", "2025-01-01 05:00:00"),
         ("2026-01-31 23:00:00", "month", "Asia/Tokyo", "2026-01-31 15:00:00"),
         ("2026-04-26 21:00:00", "week", "Europe/Moscow", "2026-04-26 21:00:00"),
@@ -118,7 +150,7 @@ def test_an_unknown_scale_is_refused_with_the_list(text: object) -> None:
 
 
 @pytest.mark.parametrize("scale", ["hour", "day", "year"])
-@pytest.mark.parametrize("tz", ["Mars/Olympus", "", "../../etc/passwd", None, 3])
+@pytest.mark.parametrize("tz", ["Mars/Olympus", "", "../../etc/passwd", None, 3, ["UTC"]])
 def test_an_unknown_zone_is_refused_for_every_scale(scale: str, tz: object) -> None:
     with pytest.raises(BadRequest, match="is not a time zone: write one such as 'Europe/Moscow'"):
         Scale.parse(scale, tz)  # type: ignore[arg-type]

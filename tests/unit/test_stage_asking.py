@@ -12,11 +12,25 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from app.alarm import OutOfTime
 from stages import Kind
 from stages.asking import Wish, ask
+from stages.moments import FARTHEST, moment
 from stages.state import Stored, pack
 from tests.kit.stages_memory import Parcel, declare, nothing_declared, parcels
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(hours=2)
+
+
+@pytest.mark.parametrize("far", [FARTHEST, -FARTHEST])
+def test_a_moment_is_within_a_hundred_years(far: timedelta) -> None:
+    assert moment("timer", far, NOW) == moment("timer", NOW + far, NOW) == NOW + far
+    with pytest.raises(ValueError, match=r"timer .* more than 100 years away"):
+        moment("timer", far + far / 10**9, NOW)
+
+
+@pytest.mark.parametrize("value", [60, "1min", None])
+def test_a_moment_is_a_time_or_a_span(value: object) -> None:
+    with pytest.raises(ValueError, match=r"timer .* must be a datetime with a time zone, or a timedelta from now"):
+        moment("timer", value, NOW)
 
 
 @pytest.fixture(autouse=True)

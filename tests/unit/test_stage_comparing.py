@@ -46,6 +46,18 @@ def test_what_was_kept_is_the_same(value: Any) -> None:
     assert same(copy, value)
 
 
+def test_true_is_not_one() -> None:
+    assert same(True, 1) is same(0, False) is False
+
+
+def test_what_was_kept_stays_at_every_depth() -> None:
+    value = [1, [2, {"three": [4]}]]
+    copy = kept(value)
+    value[1][1]["three"].append(5)  # type: ignore[index]
+    value[1].append(6)  # type: ignore[attr-defined]
+    assert copy == [1, [2, {"three": [4]}]]
+
+
 @given(st.dictionaries(strategies.text, strategies.json_values, min_size=1))
 def test_what_was_kept_stays_when_the_value_changes(value: dict[str, Any]) -> None:
     before, copy = repr(value), kept(value)

@@ -31,6 +31,7 @@ class Size(enum.IntEnum):
         (TEXT, "o-1", "o-1"),
         (TEXT, "a/b\\c", "a/b\\c"),
         (TEXT, "größe €", "größe €"),
+        (TEXT, "x" * LONGEST, "x" * LONGEST),
         (TEXT, Colour.RED, "red"),
         (NUMBER, 0, "0"),
         (NUMBER, -17, "-17"),

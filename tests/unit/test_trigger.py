@@ -186,7 +186,12 @@ def test_an_aggregate_of_nothing_or_of_no_triggers_is_refused(leaves: tuple[CtlT
 def test_a_wrong_distance_is_refused(value: timedelta) -> None:
     with pytest.raises(BadRequest, match=r"min_delta=.*'90s'"):
         Delta(*P, value)
-    if value not in ("0s", timedelta(0)):
+    if value in ("0s", timedelta(0)):
+        with pytest.raises(BadRequest, match="must be longer than 0s"):
+            Delta(*P, value)
+        assert Delay(*P, value).max_delay == RefDelay(*P, *Q, value).max_delay == timedelta(0)
+        assert Delay(*P, timedelta(microseconds=1)) != Delay(*P, value)
+    else:
         with pytest.raises(BadRequest, match=r"max_delay=.*'90s'"):
             Delay(*P, value)
 
@@ -198,6 +203,7 @@ def test_a_wrong_number_of_chunks_is_refused(value: int) -> None:
             make(*P, "day", value)
     with pytest.raises(BadRequest, match="from 1 on"):
         ChunkDelta(*P, "day", 0)
+    assert ChunkDelta(*P, "day", 10**10).delta == 10**10
     assert ChunkDelay(*P, "day", 0).delta == 0
 
 

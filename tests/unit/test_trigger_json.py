@@ -61,6 +61,7 @@ def test_the_stored_form(trigger: Trigger, form: dict[str, Anything]) -> None:
         (DELTA | {"min_delta_us": "2d"}, "whole number of microseconds"),
         (DELTA | {"min_delta_us": 10**30}, "longer than a duration can be"),
         ({"format": 1, "kind": "delta"}, "has no 'entity'"),
+        ({"format": 1, "kind": "all", "leaves": [], "unless": 1}, "fields that this release does not know: 'unless'"),
         ({"format": 1, "kind": "all", "leaves": "x"}, "write a list of triggers"),
         ({"format": 1, "kind": "all", "leaves": []}, "is empty"),
         ({"format": 1, "kind": "all", "leaves": [{"kind": "any", "leaves": []}]}, "all and any do not nest"),

@@ -6,7 +6,7 @@ import pytest
 
 from app.errors import BadRequest
 from processes.flow import Planned
-from processes.graph import Arrow, Decided, Graph, Node, Step, apply, numbered
+from processes.graph import Arrow, Decided, Graph, Node, Step, Touched, apply, numbered, touched
 from processes.states import TaskState
 
 READY, PENDING, FOLLOWS, FINISHED = TaskState.READY, TaskState.PENDING, TaskState.FOLLOWS, TaskState.FINISHED
@@ -21,7 +21,7 @@ def call(*uses: int, after: tuple[int, ...] = ()) -> Planned:
 
 
 def test_numbers_of_planned_calls_follow_those_there_are() -> None:
-    assert [numbered(reference, 8) for reference in (5, 0, -1, -2)] == [5, 8, 9, 10]
+    assert [numbered(reference, 8) for reference in (5, 1, 0, -1, -2)] == [5, 1, 8, 9, 10]
 
 
 def test_calls_become_tasks_that_wait_for_each_other() -> None:
@@ -69,6 +69,20 @@ def test_a_decider_that_has_the_value_of_one_that_has_it_from_another_names_the_
     assert apply(of, 4, Decided((), 3)) == Step(arrows=[Arrow(3, 4, value=True)], finished=[4])
     assert of.nodes[4] == Node(FINISHED, 0, 2)
     assert of.finished
+
+
+@pytest.mark.parametrize(
+    ("decided", "found"),
+    [
+        (Decided([call(1)]), Touched.FOLLOWERS),
+        (Decided([call()], 0), Touched.NOTHING),
+        (Decided([call(), call(0)], -1), Touched.NOTHING),
+        (Decided([call(1)], 0), Touched.EVERYTHING),
+        (Decided((), 3), Touched.EVERYTHING),
+    ],
+)
+def test_what_is_read_for_a_decision_is_what_it_may_touch(decided: Decided, found: Touched) -> None:
+    assert touched(decided) is found
 
 
 def test_a_decision_that_cannot_be_changes_nothing() -> None:

@@ -109,6 +109,15 @@ def test_why_a_task_waits_in_its_queue(queue: QueueFacts, up_since: datetime, fo
 
 _WRONG: dict[str, tuple[ProcessFacts, dict[Case, tuple[int, ...]]]] = {
     # R3
+    "first lost, which had not": (
+        process(graph=GraphFacts(1, 1, 0), counted=Counted(), lost=(1,)),
+        {Case.NO_START_TASK: (1,)},
+    ),
+    "first lost, of two": (process(graph=GraphFacts(2, 2, 0), counted=Counted()), {Case.TASK_LOST: (1,)}),
+    "lost with its decision": (
+        process(BROKEN, lost=(3,), open=(3,)),
+        {Case.TASK_BROKEN: (4,), Case.TASK_LOST: (3,)},
+    ),
     "process lost": (process(READY, state=None), {Case.PROCESS_LOST: ()}),
     "task lost": (process(READY, lost=(3,)), {Case.BEHIND: (2,), Case.TASK_LOST: (3,)}),
     "all lost": (process(counted=Counted(), lost=(1, 2)), {Case.TASK_LOST: (1,)}),
@@ -124,6 +133,14 @@ _WRONG: dict[str, tuple[ProcessFacts, dict[Case, tuple[int, ...]]]] = {
     "(4) the value of another": (
         process(replace(READY, decision=MADE, value_of=1)),
         {Case.DECIDED_NOT_APPLIED: (2,)},
+    ),
+    "(4) before what waits for it": (
+        process(
+            replace(READY, decision=MADE, valued=True),
+            replace(PENDING, sources=2, unfinished_sources=2),
+            replace(READY, number=6),
+        ),
+        {Case.DECIDED_NOT_APPLIED: (2,), Case.BEHIND: (6,)},
     ),
     "(5) no decision": (process(replace(READY, decision=None)), {Case.NOT_QUEUED: (2,)}),
     "(5) decided nothing": (process(replace(READY, decision=MADE)), {Case.NOT_QUEUED: (2,)}),
@@ -141,8 +158,11 @@ _WRONG: dict[str, tuple[ProcessFacts, dict[Case, tuple[int, ...]]]] = {
     # R5
     "done": (process(), {Case.ALL_DONE: ()}),
     "never begun": (registered(AGO), {Case.NEVER_BEGUN: ()}),
+    "never begun until now": (registered(NOW), {Case.NEVER_BEGUN: ()}),
     "never to be begun": (registered(None), {Case.NEVER_BEGUN: ()}),
     "over time": (process(READY, until=AGO, deadline_at=AGO), {Case.BEHIND: (2,), Case.OVER_TIME: ()}),
+    "over time just now": (process(READY, until=NOW, deadline_at=NOW), {Case.BEHIND: (2,), Case.OVER_TIME: ()}),
+    "done before its time": (process(until=AGO, deadline_at=SOON), {Case.ALL_DONE: ()}),
     "done in spite of its time": (process(until=AGO, deadline_at=AGO), {Case.ALL_DONE: ()}),
     # rows that disagree
     "graph lost": (process(READY, graph=None), {Case.BEHIND: (2,), Case.GRAPH_LOST: ()}),
@@ -160,6 +180,14 @@ _WRONG: dict[str, tuple[ProcessFacts, dict[Case, tuple[int, ...]]]] = {
         process(BROKEN, graph=GraphFacts(5, 1, 0)),
         {Case.TASK_BROKEN: (4,), Case.WRONG_COUNTS: ()},
     ),
+    "counts in the end": (
+        ended(ProcessState.FINISHED, graph=GraphFacts(1, 1, 0, watched=False)),
+        {Case.WRONG_COUNTS: ()},
+    ),
+    "counts, before it is settled": (
+        process(replace(PENDING, unfinished_sources=0), replace(READY, number=6), graph=GraphFacts(6, 7, 0)),
+        {Case.NOT_ADVANCED: (3,), Case.BEHIND: (6,)},
+    ),
     "numbers": (process(READY, graph=GraphFacts(1, 1, 0)), {Case.BEHIND: (2,), Case.WRONG_COUNTS: ()}),
     "open though finished": (process(READY, open=(1,)), {Case.BEHIND: (2,), Case.OPEN_DECISION: (1,)}),
     "open though pending": (process(replace(PENDING, decision=QUEUED)), {Case.WAITS: (3,), Case.OPEN_DECISION: (3,)}),
@@ -169,6 +197,11 @@ _WRONG: dict[str, tuple[ProcessFacts, dict[Case, tuple[int, ...]]]] = {
     "not told": (process(replace(BROKEN, told=False)), {Case.TASK_BROKEN: (4,), Case.NOT_TOLD: (4,)}),
     "told in vain": (process(replace(READY, told=True)), {Case.BEHIND: (2,), Case.TOLD_IN_VAIN: (2,)}),
     "told of the finished": (process(READY, told_in_vain=(1,)), {Case.BEHIND: (2,), Case.TOLD_IN_VAIN: (1,)}),
+    "told of what is over": (ended(ProcessState.FINISHED, told_in_vain=(1,)), {Case.TOLD_IN_VAIN: (1,)}),
+    "told of the aborted": (
+        ended(ProcessState.ABORTED, tasks=(replace(PENDING, state=TaskState.ABORTED, told=True),)),
+        {Case.TOLD_IN_VAIN: (3,)},
+    ),
     "ended too early": (
         process(READY, state=ProcessState.FINISHED, ended=True),
         {Case.BEHIND: (2,), Case.ENDED_TOO_EARLY: ()},
@@ -184,6 +217,10 @@ _WRONG: dict[str, tuple[ProcessFacts, dict[Case, tuple[int, ...]]]] = {
     "unwatched": (process(READY, graph=GraphFacts(5, 1, 0, watched=False)), {Case.BEHIND: (2,), Case.WRONG_CLOCK: ()}),
     "without time": (process(READY, deadline_at=SOON), {Case.BEHIND: (2,), Case.WRONG_CLOCK: ()}),
     "before its time": (process(READY, deadline_at=SOON, until=AGO), {Case.BEHIND: (2,), Case.WRONG_CLOCK: ()}),
+    "at once, before its time": (
+        process(READY, deadline_at=SOON, until=NOW),
+        {Case.BEHIND: (2,), Case.WRONG_CLOCK: ()},
+    ),
     "watched to no end": (ended(ProcessState.FINISHED, until=SOON), {Case.WRONG_CLOCK: ()}),
     "not aborted": (
         ended(ProcessState.ABORTED, tasks=(READY, replace(PENDING, state=TaskState.ABORTED))),
@@ -196,6 +233,32 @@ _WRONG: dict[str, tuple[ProcessFacts, dict[Case, tuple[int, ...]]]] = {
 def test_what_is_wrong_is_named(name: str) -> None:
     facts, found = _WRONG[name]
     assert cases(facts) == found
+
+
+def test_findings_are_in_order_and_each_queue_has_its_own() -> None:
+    one, other = replace(QUEUED, queue="actor.b"), replace(QUEUED, queue="actor.a")
+    # In a set, 16 comes before 9.
+    tasks = [replace(READY, number=number, decision=one) for number in (16, 9)]
+    around = replace(AROUND, queues={"actor.a": AROUND.queues[QUEUE], "actor.b": AROUND.queues[QUEUE]})
+    found = diagnose(process(*tasks, replace(READY, number=7, decision=other), graph=GraphFacts(5, 3, 0)), around)
+    assert found == (Finding(Case.BEHIND, (7,), "actor.a"), Finding(Case.BEHIND, (9, 16), "actor.b"))
+
+
+_LOST = {Case.PROCESS_LOST, Case.TASK_LOST, Case.VALUE_LOST, Case.WAITS_FOR_NOTHING, Case.OVER_TIME}
+_EXPLAINED = {
+    *(Case.SERVER_WAS_OFF, Case.NOBODY_POLLS, Case.BEHIND, Case.QUEUE_PAUSED, Case.QUEUE_RESTS, Case.OVERTAKEN),
+    *(Case.NOT_DUE, Case.IN_WORK, Case.OVERDUE, Case.WAITS, Case.TASK_BROKEN, Case.NOT_YET_BEGUN),
+}
+
+
+@pytest.mark.parametrize("case", Case)
+def test_what_no_other_row_says_is_broken_and_all_else_that_is_wrong_is_repaired(case: Case) -> None:
+    # R3 R6
+    said = Verdict.BROKEN if case in _LOST else Verdict.DIAGNOSIS if case in _EXPLAINED else Verdict.REPAIRABLE
+    found = Finding(case)
+    assert found.verdict is said
+    assert (found.says, found.cure) == WORDS[case]
+    assert found.says != found.cure
 
 
 def test_every_case_is_found_and_told() -> None:

@@ -35,6 +35,15 @@ def test_what_is_sound_stays() -> None:
     assert mended(nodes, arrows, ()) == nodes
 
 
+def test_what_has_finished_keeps_the_value_that_it_says() -> None:
+    nodes = {1: Node(FINISHED, 0, 2), 2: Node(FINISHED, 0, 3), 3: Node(FINISHED)}
+    assert mended(nodes, [Arrow(3, 2, value=True), Arrow(2, 1, value=True)], ()) == nodes
+
+
+def test_one_that_is_to_be_done_has_the_value_of_nobody() -> None:
+    assert mended({1: Node(TaskState.ABORTED, 0, 7)}, [], ()) == {1: Node(READY)}
+
+
 def test_a_source_that_is_gone_has_not_finished() -> None:
     # R3
     assert mended({1: Node(PENDING, 1)}, [Arrow(7, 1, value=False)], ()) == {1: Node(PENDING, 1)}
