@@ -56,7 +56,9 @@ def new(state: State, limit: int) -> list[int]:
 
 
 def these(ids: Sequence[int]) -> Batch:
-    return _batch(_these(len(ids)), {"p_ids": list(ids)}, len(ids), ids[-1])
+    # Few statements for all numbers of ids: each is kept, with what it was compiled to.
+    limit = 1 << (len(ids) - 1).bit_length()
+    return _batch(_these(limit), {"p_ids": list(ids)}, limit, ids[-1])
 
 
 def targeted(state: State, limit: int) -> Batch:

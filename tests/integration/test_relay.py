@@ -89,6 +89,17 @@ def test_a_batch_is_bounded_by_its_bytes(session: Session, monkeypatch: pytest.M
         read.cache_clear()
 
 
+def test_few_statements_serve_all_numbers_of_events(session: Session) -> None:
+    """Each is kept: a relay that finds another number each time would grow for hours."""
+    reading._these.cache_clear()
+    ids = [kit.save(session, f"o-{number}") for number in range(40)]
+    session.commit()
+    for count in range(1, len(ids) + 1):
+        batch = reading.these(ids[:count])
+        assert ([each.id for each in batch.messages], batch.upto) == (ids[:count], ids[count - 1])
+    assert reading._these.cache_info().currsize == len((1, 2, 4, 8, 16, 32, 64))
+
+
 def test_a_large_entity_arrives(session: Session) -> None:
     events.subscribe("mail", "#")
     text = "x" * 3_000_000
