@@ -21,6 +21,7 @@ from app.settings import settings
 from tests.kit import outside
 from tests.kit import servers as kit_servers
 from tests.kit.database import Databases
+from tests.kit.interleavings import Interleavings, interleavings
 from tests.kit.process import ROOT, Processes
 
 MODULES = "tests.kit.tasks"
@@ -133,6 +134,15 @@ def engine(database_url: str) -> Engine:
 def session(engine: Engine) -> Iterator[Session]:
     """For looking, and for what the test itself writes: commit it, or it goes."""
     with Session(engine) as found:
+        yield found
+
+
+@pytest.fixture
+def every(servers: OwnServers, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interleavings]:
+    """Every order of some sessions on the database of the test; sweeps find the server up for long enough."""
+    monkeypatch.setenv("TIDEMILL_LEASE", "1s")
+    settings.cache_clear()
+    with interleavings(engine, servers.admin_url) as found:
         yield found
 
 
