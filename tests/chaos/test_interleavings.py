@@ -12,24 +12,15 @@ pytestmark = pytest.mark.chaos
 CASES = [
     ("visit", "late", "finish", "time out"),
     ("process", "late", "accept present", "time out"),
-    ("process", "late", "time out 1", "time out 2"),
-    ("process", "twice", "accept late", "time out"),
     ("job", "waits", "claim 1", "claim 2", "offer"),
     ("job", "waits", "claim", "offer 1", "offer 2"),
     ("job", "late", "finish", "time out", "claim"),
     ("job", "late", "finish", "time out", "offer"),
     ("job", "late", "finish", "offer", "claim"),
     ("job", "late", "finish", "offer 1", "offer 2"),
-    ("job", "late", "finish", "time out 1", "time out 2"),
     ("visit", "waits", "claim", "other", "offer"),
-    ("visit", "late", "leave", "offer", "claim"),
-    ("visit", "late", "leave", "other", "offer"),
-    ("visit", "late", "time out", "other", "claim"),
-    ("visit", "late", "time out", "other", "offer"),
     ("run", "waits", "claim 1", "claim 2", "move"),
-    ("run", "moved", "poll 1", "poll 2", "claim"),
     ("process", "registered", "begin 1", "begin 2", "claim"),
-    ("process", "twice", "accept late", "accept present", "time out"),
 ]
 
 
