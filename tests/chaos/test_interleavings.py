@@ -19,6 +19,8 @@ CASES = [
     ("job", "late", "finish", "offer", "claim"),
     ("job", "late", "finish", "offer 1", "offer 2"),
     ("visit", "waits", "claim", "other", "offer"),
+    ("visit", "late", "time out", "other", "claim"),
+    ("visit", "late", "time out", "other", "offer"),
     ("run", "waits", "claim 1", "claim 2", "move"),
     ("process", "registered", "begin 1", "begin 2", "claim"),
 ]
