@@ -1,13 +1,11 @@
 """All orders of the statements of some sessions, by depth first search: each is played from the same rows.
 
-    with interleavings(engine, admin_url) as every:
-        claim = seed()                                   # by the code of the product
-        every.start_from_here(record.JOB)                # the rows, and whose invariants must hold at each end
-        found = every.order({"finish": lambda: …, "time out": lambda: …}, look, nothing={"time out": 0})
+    found = every.order(Jobs(), "late", "finish", "time out")      # `every`: a fixture
 
-`look` tells what is there in the end. Together with what each session returned, that must be what comes of them one
-after the other, in some order. Those named in `nothing` pass over what another one has locked: they may also come to
-that instead. A session that raises fails its order.
+`Jobs` is a `World`: it makes the rows `late`, knows what `finish` and `time out` are, and what to look at in the end.
+That, together with what each session returned, must be what comes of them one after the other, in some order. Where a
+session passes over what another one has locked (`NOTHING`), it may also have come to that. One that raises fails its
+order, and so does an invariant of the catalogue that does not hold at its end, or a promise (`keep`).
 
 `found` says how many orders there are; that none is left out is proved by their shares: where n turns are possible,
 each gets an n-th, and the shares of all orders sum up to one.
@@ -17,30 +15,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from fractions import Fraction
+from functools import partial
 from itertools import chain, combinations, permutations
 from math import factorial, prod
-from typing import Any
+from typing import Any, ClassVar, Protocol
 from unittest.mock import patch
 
 import psycopg2
-import sqlalchemy as sa
 from psycopg2 import sql
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import Engine, make_url
 
 from app import doorbell
-from app.claims import keeper, saving
+from app.claims import keeper, lost, saving
+from processes import lapsing
+from recovery import restarting
 from recovery.invariants import chosen
 from recovery.invariants.entry import selecting
-from stages import batch
+from stages import batch, ending, visits
 from tests.kit.footprints import Footprints
 from tests.kit.stepping import Hooks, Play, Turn, What
 
 Acts = Mapping[str, Callable[[], Hashable]]
-Look = Callable[[], Hashable]
 Path = list[tuple[list[Turn], int]]
 _TABLES = """
     SELECT n.nspname, c.relname, array_agg(a.attname::text)
@@ -89,16 +89,47 @@ class Found:
         return f"{self.orders} orders ({lengths}); {self.waited} with a wait, {self.gave_up} where one gave up waiting"
 
 
+class World(Protocol):
+    """What sessions do, and to which rows."""
+
+    #: Whose invariants must hold.
+    DOMAIN: ClassVar[str]
+    #: What these come to where somebody else is in their way, by their first words.
+    NOTHING: ClassVar[Mapping[str, Hashable]]
+
+    def begin(self, rows: str) -> None:
+        """Makes the rows from which every order begins, by the code of the product."""
+
+    def act(self, name: str) -> Hashable:
+        """What a session does; `claim 1` and `claim 2` do the same."""
+
+    def look(self) -> Hashable:
+        """What is there, in words that are the same whenever it is made."""
+
+    def keep(self, results: Mapping[str, Any]) -> None:
+        """Asserts what is promised, by what is there and what each session returned."""
+
+
 class Interleavings:
     def __init__(self, hooks: Hooks, watch: Any) -> None:
         self._hooks, self._watch = hooks, watch
 
-    def start_from_here(self, *domains: str) -> None:
+    def order(self, world: World, rows: str, *names: str) -> Found:
+        """Every order of these."""
+        world.begin(rows)
+        self._start_from_here(world.DOMAIN)
+        acts = {name: partial(world.act, name) for name in names}
+        nothing = {name: world.NOTHING[word] for name in names if (word := name.split()[0]) in world.NOTHING}
+        return self._order(world, acts, nothing)
+
+    def _start_from_here(self, domain: str) -> None:
         """Every order begins with the rows that are there now."""
         with self._watch.cursor() as cursor:
             cursor.execute("DROP SCHEMA IF EXISTS seed CASCADE; CREATE SCHEMA seed")
             cursor.execute(_TABLES)
-            parts = [sql.SQL("CREATE FUNCTION seed.restore() RETURNS void LANGUAGE plpgsql AS $restore$ BEGIN\n")]
+            parts: list[sql.Composable] = [
+                sql.SQL("CREATE FUNCTION seed.restore() RETURNS void LANGUAGE plpgsql AS $restore$ BEGIN\n")
+            ]
             kept = []
             for schema, name, columns in cursor.fetchall():
                 table = sql.Identifier(schema, name)
@@ -107,7 +138,7 @@ class Interleavings:
                 if cursor.fetchone()[0]:
                     kept.append(self._kept(cursor, table, sql.Identifier("seed", f"{schema}_{name}"), columns))
             cursor.execute(sql.SQL("").join([*parts, *kept, sql.SQL("END $restore$")]))
-            cursor.execute(_detector(domains))
+            cursor.execute(_detector(domain))
 
     @staticmethod
     def _kept(cursor: Any, table: Any, copy: Any, columns: list[str]) -> Any:
@@ -115,19 +146,22 @@ class Interleavings:
         names = sql.SQL(", ").join(map(sql.Identifier, columns))
         return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {};\n").format(table, names, names, copy)
 
-    def order(self, acts: Acts, look: Look, nothing: Mapping[str, Hashable] | None = None) -> Found:
-        """Plays every order."""
-        found, path = Found(), Path()
-        self._hooks.footprints.of.clear()
-        allowed = self._one_after_the_other(acts, look, nothing or {})
+    def _order(self, world: World, acts: Acts, nothing: Mapping[str, Hashable]) -> Found:
+        found, path, footprints = Found(), Path(), self._hooks.footprints
+        footprints.forget()
+        allowed = self._one_after_the_other(world, acts, nothing)
         while True:
             results, waited = self._play(acts, path)
             with _told(path):
                 violated = self._violated()
                 assert not violated, violated
-                came_to = _in_all(acts, results, look)
+                came_to = _in_all(world, acts, results)
                 assert came_to in allowed, (came_to, "is not among", *allowed)
             found.add(path, list(acts), waited=waited)
+            if footprints.grown:
+                # The orders so far rest on less than is known now.
+                footprints.grown, found, path = False, Found(), Path()
+                continue
             while path and path[-1][1] + 1 == len(path[-1][0]):
                 path.pop()
             if not path:
@@ -136,19 +170,21 @@ class Interleavings:
             options, index = path[-1]
             path[-1] = options, index + 1
 
-    def _one_after_the_other(self, acts: Acts, look: Look, nothing: Mapping[str, Hashable]) -> set[Hashable]:
+    def _one_after_the_other(self, world: World, acts: Acts, nothing: Mapping[str, Hashable]) -> set[Hashable]:
         """What may come of them, by what comes of them without anybody else in between."""
         some = chain.from_iterable(combinations(sorted(nothing), size) for size in range(len(nothing) + 1))
-        return {self._serial(acts, each, look, nothing) for passed in some for each in permutations({*acts} - {*passed})}
+        return {
+            self._serial(world, acts, each, nothing) for passed in some for each in permutations({*acts} - {*passed})
+        }
 
-    def _serial(self, acts: Acts, order: Sequence[str], look: Look, nothing: Mapping[str, Hashable]) -> Hashable:
+    def _serial(self, world: World, acts: Acts, order: Sequence[str], nothing: Mapping[str, Hashable]) -> Hashable:
         self._run("SELECT seed.restore()")
         results = dict(nothing)
         for name in order:
             self._hooks.learning = name
             results[name] = acts[name]()
         self._hooks.learning = None
-        return _in_all(acts, results, look)
+        return _in_all(world, acts, results)
 
     def _play(self, acts: Acts, path: Path) -> tuple[dict[str, Any], bool]:
         """As the path says, which must be possible again; and on from its end, where the first goes on each time."""
@@ -178,11 +214,13 @@ class Interleavings:
             return found
 
 
-def _in_all(acts: Acts, results: Mapping[str, Any], look: Look) -> Hashable:
+def _in_all(world: World, acts: Acts, results: Mapping[str, Any]) -> Hashable:
     for each in results.values():
         if isinstance(each, BaseException):
             raise each
-    return (*((name, results[name]) for name in acts), look())
+    found = world.look()
+    world.keep({name: results[name] for name in acts})
+    return (*((name, results[name]) for name in acts), found)
 
 
 @contextmanager
@@ -208,11 +246,11 @@ class _Recorder:
         return []
 
 
-def _detector(domains: tuple[str, ...]) -> str:
+def _detector(domain: str) -> str:
     """A function of the database with all detectors of damage in it: asked one by one, they would take longer than an
     order. Two kinds ask several times, of numbers and of deleted entities: no order changes these."""
     texts = []
-    for each in chosen(domains):
+    for each in chosen([domain]):
         if each.wrong and each.look.__qualname__.startswith(selecting.__name__):
             recorder: Any = _Recorder()
             each.look(recorder, 1)
@@ -237,8 +275,7 @@ def interleavings(engine: Engine, admin_url: str) -> Iterator[Interleavings]:
         cursor.execute(sql.SQL("ALTER DATABASE {} SET deadlock_timeout = '1h'").format(database))
     engine.dispose()
     try:
-        with watch.cursor() as cursor:
-            hooks = Hooks(Footprints(cursor))
+        hooks = Hooks(Footprints(watch.cursor()))
         with hooks.on(engine), _timeless():
             yield Interleavings(hooks, watch)
     finally:
@@ -251,19 +288,37 @@ def interleavings(engine: Engine, admin_url: str) -> Iterator[Interleavings]:
 
 @contextmanager
 def _timeless() -> Iterator[None]:
-    level = logging.root.manager.disable
+    """However slow the machine is: a pause is none at all, or outlasts the test."""
+    long, level = timedelta(minutes=5), logging.root.manager.disable
     logging.disable(logging.WARNING)
-    with (
-        patch.object(doorbell, "ring"),
-        patch.object(keeper.Keeper, "keeping", _not_kept),
-        patch.object(saving, "PAUSE_SECONDS", 0.0),
-        patch.object(saving, "BLOCKED_SECONDS", 1e9),
-        patch.object(batch, "PATIENCE_SECONDS", 1e9),
-    ):
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(doorbell, "ring"))
+        stack.enter_context(patch.object(keeper.Keeper, "keeping", _not_kept))
+        for module, name, value in (
+            (lost, "DELAY", timedelta(0)),
+            (ending, "BACKOFF", timedelta(0)),
+            (saving, "PAUSE_SECONDS", 0.0),
+            (saving, "BLOCKED_SECONDS", 1e9),
+            (batch, "PATIENCE_SECONDS", 1e9),
+            (batch, "BLOCKED", long),
+            (visits, "BLOCKED", long),
+            (visits, "LATER_SECONDS", (300.0, 300.0)),
+            (lapsing, "DELAY_SECONDS", 300.0),
+        ):
+            stack.enter_context(patch.object(module, name, value))
+        _build_anew()
         try:
             yield
         finally:
             logging.disable(level)
+            _build_anew()
+
+
+def _build_anew() -> None:
+    """The statements in which that pause is written."""
+    statements: tuple[Any, ...] = (lapsing.restarting, restarting._sweeping)
+    for each in statements:
+        each.cache_clear()
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from sqlalchemy.engine import Connection, Engine
 from tests.kit.footprints import Footprints
 
 #: How often Postgres is asked about a session that does not come back; and when that is a failure of the test.
-POLL_SECONDS, STUCK_SECONDS = 0.002, 20.0
+POLL_SECONDS, STUCK_SECONDS = 0.002, 120.0
 _LOCAL = re.compile(r"\s*(SAVEPOINT|RELEASE SAVEPOINT|PREPARE|DEALLOCATE|SELECT set_config\()", re.IGNORECASE)
 _PATIENCE = re.compile(r"('lock_timeout', ')\d+ms(')")
 _EXECUTED = re.compile(r"EXECUTE \w+")
@@ -140,10 +140,12 @@ class Hooks:
                 event.remove(engine, name, listener)
 
     def _before(
-        self, connection: Connection, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool
+        self, connection: Connection, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: Any
     ) -> tuple[str, Any]:
         text = self.footprints.text(statement)
-        impatient = "lock_timeout" in text or (isinstance(parameters, Mapping) and "lock_timeout" in parameters.values())
+        impatient = "lock_timeout" in text or (
+            isinstance(parameters, Mapping) and "lock_timeout" in parameters.values()
+        )
         statement, parameters = _for_ever(statement, parameters)
         actor, local = _actor(), _LOCAL.match(statement)
         if actor is None and self.learning is not None and not local:

@@ -1,0 +1,34 @@
+"""Three sessions in every order of their statements, and pairs that have more than some hundred. Other pairs:
+`tests/integration/test_interleavings.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kit.interleaved import world
+from tests.kit.interleavings import Interleavings
+
+pytestmark = pytest.mark.chaos
+CASES = [
+    ("visit", "late", "finish", "time out"),
+    ("process", "late", "accept present", "time out"),
+    ("job", "waits", "claim 1", "claim 2", "offer"),
+    ("job", "waits", "claim", "offer 1", "offer 2"),
+    ("job", "late", "finish", "time out", "claim"),
+    ("job", "late", "finish", "time out", "offer"),
+    ("job", "late", "finish", "offer", "claim"),
+    ("job", "late", "finish", "offer 1", "offer 2"),
+    ("visit", "waits", "claim", "other", "offer"),
+    ("visit", "late", "time out", "other", "claim"),
+    ("visit", "late", "time out", "other", "offer"),
+    ("run", "waits", "claim 1", "claim 2", "move"),
+    ("process", "registered", "begin 1", "begin 2", "claim"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=", ".join)
+def test_in_every_order(case: tuple[str, ...], every: Interleavings, monkeypatch: pytest.MonkeyPatch) -> None:
+    with world(case[0], monkeypatch) as found:
+        counted = every.order(found, *case[1:])
+    print(", ".join(case), "-", counted)
+    assert counted.deadlocks == 0
