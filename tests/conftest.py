@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session
@@ -30,6 +31,11 @@ for _name in [name for name in os.environ if name.startswith("TIDEMILL_")]:
     del os.environ[_name]  # a developer's own servers are none of the tests' business
 os.environ["TIDEMILL_HOME"] = "/nonexistent/tidemill-tests"
 settings.cache_clear()
+# A slow machine fails no test.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -92,6 +92,7 @@ def test_findings_do_not_follow_the_order_of_the_tasks() -> None:
 
 def test_two_cycles_that_share_a_name_are_both_found() -> None:
     assert cycles({"a": "b", "b": "ac", "c": "a", "d": "a", "e": ""}) == [("a", "b"), ("a", "b", "c")]
+    assert cycles({"b": "b", "a": "a"}) == [("a",), ("b",)]
 
 
 def test_a_long_chain_and_a_long_cycle_are_no_matter() -> None:

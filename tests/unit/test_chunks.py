@@ -73,6 +73,8 @@ def test_the_years_at_both_ends_have_their_starts() -> None:
         *(0, 365, 365)
     ]
     assert [(year.start(each) - year.start(9999)) // DAY for each in (10_000, 20_000)] == [365, 365]
+    month = Scale.parse("month")
+    assert (month.start(1 * 12 + 4) - month.start(1 * 12)) // DAY == 120
 
 
 @pytest.mark.parametrize("moment", [datetime(1, 12, 31, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)])

@@ -8,7 +8,7 @@ import pytest
 
 from app.errors import NotFound
 from triggers.index import Index
-from triggers.instants import DAY, HOUR, to_instant
+from triggers.instants import DAY, END, HOUR, to_instant
 from triggers.trigger import All, Any, ChunkDelay, ChunkDelta, Delay, Delta, RefDelay
 
 P, Q, R = ("dds.orders", "loaded_to"), ("dds.items", "loaded_to"), ("mart.orders", "built_to")
@@ -241,3 +241,44 @@ def test_a_task_that_is_not_there_is_named() -> None:
     for ask in (Index.truth, Index.lacking, lambda index, name: index.seen(name, {})):
         with pytest.raises(NotFound, match="'build' is not in the index"):
             ask(Index(NOW), "build")
+
+
+def test_leaves_are_sorted_in_one_by_one_among_many_and_taken_out_again() -> None:
+    # T18
+    hours = {f"every {n}": n for n in range(2, 200, 2)}
+    index = Index(0)
+
+    def put(name: str) -> None:
+        index.put(name, Delta("a", "p", timedelta(hours=hours[name])), {("a", "p"): 0})
+
+    def assert_right() -> None:
+        for hour in (0, 7, 6, 51, 52, 50, 151, 150, 300):
+            index.set_current(("a", "p"), hour * HOUR)
+            assert {name for name in hours if index.truth(name)} == {name for name, n in hours.items() if n <= hour}
+
+    for name in hours:
+        put(name)
+    assert_right()
+    for n in (151, 51, 7):
+        hours[f"every {n}"] = n
+        put(f"every {n}")
+    assert_right()
+    for n in (2, 50, 198):
+        index.drop(f"every {n}")
+        del hours[f"every {n}"]
+        assert_right()
+        hours[f"again {n}"] = n
+        put(f"again {n}")
+    assert_right()
+    for name in hours:
+        index.drop(name)
+    assert index.watchers(("a", "p")) == set()
+
+
+def test_what_lapses_at_the_end_of_time_has_no_timer() -> None:
+    index = Index(0)
+    index.put("last", Delay("a", "p", timedelta(microseconds=END - 2)), {})
+    index.set_current(("a", "p"), 0)
+    assert index.next_timer() == END - 1
+    index.set_current(("a", "p"), 1)
+    assert index.next_timer() is None
