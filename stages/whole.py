@@ -70,7 +70,8 @@ def _statement(writing: Writing, form: statements.Form, telling: events.Form) ->
     name = f"{writing.name} {form.name} {telling.states} {telling.hooked}"
     short = md5(name.encode(), usedforsecurity=False).hexdigest()
     count = sa.select(sa.func.count()).select_from(saved).scalar_subquery().label("saved")
-    return Prepared(f"whole_{short}", statements.result(ok, form, *told).add_columns(count))
+    # Else the guards would be read from end to end, with all that are gone and not cleaned up yet.
+    return Prepared(f"whole_{short}", statements.result(ok, form, *told).add_columns(count), by_index=True)
 
 
 def _saves(saved: sa.CTE, form: statements.Form, telling: events.Form) -> sa.Select[Any]:
