@@ -70,11 +70,15 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "Group._sort: added * _MANY > len(self.keys) → added * _MANY <= len(self.keys)": _SORTED,
         "Group._sort: added * _MANY → added // _MANY": _SORTED,
         "Group._sort: True → False": "both are as long",
+        "Group.remove: 1 → 2": "one more is taken for new and sorted in again",
     },
     "stages.identity": {
         "Codec.text_of: True → False": _CHECKED,
         "Codec.id_of: True → False": _CHECKED,
         "shard_of: False → True": "it is for builds of OpenSSL that refuse MD5 otherwise",
+    },
+    "recovery.diagnose": {
+        "_goes_on: continue → break": "a task that is too early has no other case",
     },
     "processes.graph": {
         "_refuse_circle: seen |= targets → seen &= targets": "there is no circle yet: it only takes longer",
