@@ -7,7 +7,7 @@ TEST_WORKERS ?= 4
 # The suite starts a thousand programs: each would compile all of the code anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo docs test test-browser check bench chaos soak proto lock bench-lock clean
+.PHONY: setup demo docs test test-browser check mutants bench chaos soak proto lock bench-lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)  ## the .venv alone
@@ -38,6 +38,9 @@ test: setup  ## the whole suite; needs nothing that is already running
 test-browser: setup  ## the pages in a real browser; installs Debian's Chromium where it is missing and it may
 	$(BIN)/python -m tests.browser.chromium
 	$(BIN)/pytest -n 2 --dist worksteal -m browser tests/browser
+
+mutants: setup  ## do the tests of the pure cores notice what is changed in these: make mutants MODULES="triggers.chunks"
+	$(BIN)/python -m tests.mutation $(MODULES)
 
 chaos: setup  ## longer, seeded fault runs: make chaos SECONDS=600 SEED=7
 	SECONDS=$(SECONDS) SEED=$(SEED) $(BIN)/pytest -m chaos --timeout 7200 tests/chaos -s

@@ -54,7 +54,7 @@ def at(text: str) -> str:
             "lapses at 2026-07-01 13:00:00.000001Z",
         ),
         (
-            *(Delay(*P, "2h"), {P: NOW - 5 * HOUR}, {}, "✗"),
+            *(Delay(*P, "2h"), {P: NOW - 5 * HOUR}, {P: AGO}, "✗"),
             "must be at most 2h behind now: it is at 2026-07-01 07:00:00Z, the time is 2026-07-01 12:00:00Z; "
             "3h is missing (at 2026-07-01 10:00:00Z)",
         ),
@@ -131,6 +131,8 @@ def test_the_data_hold_what_the_sentence_says(
         "missing": [],
     }
     assert {name: tree[name] for name in nothing} == {**nothing, **data}
+    assert (tree["entity"], tree["parameter"]) == P
+    assert (tree["ref_entity"], tree["ref_parameter"]) == (Q if "b.q" in tree["sentence"] else (None, None))
 
 
 @pytest.mark.parametrize(

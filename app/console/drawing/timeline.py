@@ -16,7 +16,7 @@ from triggers.listing import PastRun
 from triggers.looking.history import History
 
 WIDTH, LEFT, RIGHT, TOP = 1000.0, 92.0, 984.0, 24.0
-RUNS_HEIGHT, BAR, FOOT = 40.0, 16.0, 26.0
+RUNS_HEIGHT, FOOT = 40.0, 26.0
 TICKS_MOST, LINES_MOST = 10, 80
 
 
