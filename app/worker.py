@@ -19,9 +19,9 @@ from click import ClickException
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from app import claims, db, dispatch, registration, timings, workers
+from app import claims, db, dispatch, registration, schema, timings, workers
 from app.claims.model import Claimable, is_running
-from app.db import autocommit
+from app.db import autocommit, transaction
 from app.doorbell import Publisher
 from app.errors import DatabaseError, NotMigrated
 from app.registry import registry
@@ -54,7 +54,8 @@ class Service(bootsteps.StartStopStep):
 
     def start(self, parent: Any) -> None:
         stopping.clear()
-        stopping.hold(True)
+        # Tickets may come as soon as this returns. Some ring for what no row waits for yet.
+        stopping.hold(not _fits())
         signals.worker_shutting_down.connect(lambda **_: self._stop_gracefully(parent), weak=False)
         self._thread = threading.Thread(target=self._run, args=(parent,), name="tidemill-worker", daemon=True)
         self._thread.start()
@@ -147,6 +148,16 @@ def _last_word(**_: Any) -> None:
             timings.hand_in(connection)
     except (SQLAlchemyError, DatabaseError) as error:
         log.warning("could not tell the database how long the last work took: %s", error)
+
+
+def _fits() -> bool:
+    """Whether the schema is known to be that of this release, or later. If not, the thread says why and looks again."""
+    try:
+        with transaction() as session:
+            schema.refuse_older(session)
+    except (SQLAlchemyError, DatabaseError):
+        return False
+    return True
 
 
 def _held(model: type[Claimable], hostname: str) -> sa.Select[Any]:

@@ -233,7 +233,7 @@ def test_a_file_that_cannot_be_tried(tidemill: Tidemill, tmp_path: Path) -> None
         return tidemill(f"simulate {TIMES} --module", str(tmp_path / name))
 
     assert one_sentence(tried("1 / 0"), "bad.py cannot be imported: ZeroDivisionError")
-    assert one_sentence(tried("x = 1"), "declares no reactive task")
+    assert one_sentence(tried("x = 1", "plain.py"), "declares no reactive task")
     assert one_sentence(tried("", "bad.txt"), "bad.txt is no Python module")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from alembic.script import ScriptDirectory
+from celery.concurrency.prefork import TaskPool
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.orm import Session
 
@@ -16,6 +18,8 @@ from app.celery import app as celery_app
 from app.db import new_engine
 from app.errors import NotMigrated
 from app.jobs.model import Job
+from app.stopping import stopping
+from app.worker import Service
 from tests.integration.test_migrations import CATALOGS, catalog
 from tests.kit.cli import Tidemill, one_sentence, tidemill
 from tests.kit.tasks import noop
@@ -195,6 +199,20 @@ def test_nobody_begins_on_the_schema_before(empty_database_url: str) -> None:
         registration.write(celery_app)
     migrate.migrate(db.engine())
     assert registration.write(celery_app)
+
+
+def test_a_worker_knows_before_its_first_ticket(empty_database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ticket that was dropped because nobody had looked yet may be the only one that rings for a new process."""
+    monkeypatch.setattr(Service, "_run", lambda *_: None)
+    parent: Any = SimpleNamespace(pool_cls=TaskPool)
+    held = []
+    for revision in (BEFORE, HEAD):
+        upgrade_to(db.engine(), revision)
+        service = Service(parent)
+        service.start(parent)
+        held.append(stopping.is_held())
+        service.stop(parent)
+    assert held == [True, False]
 
 
 @pytest.mark.parametrize("revision", ["0001", "0004", "0011"])
