@@ -11,7 +11,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-OURS = {"app", "triggers", "stages", "processes", "recovery", "tidemill", "tests", "website", "celeryconfig"}
+OURS = {"app", "bench", "triggers", "stages", "processes", "recovery", "tidemill", "tests", "website", "celeryconfig"}
 #: Imported, and a part of what is declared: it comes with that, in the version that fits.
 BROUGHT = {"billiard": "celery", "markupsafe": "jinja2", "tornado": "flower", "requests": "schemathesis"}
 #: Not imported: programs, plugins, data, stubs, and what is asked for by its name.
