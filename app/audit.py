@@ -59,4 +59,6 @@ def actor() -> str:
     name = ""
     with suppress(OSError, KeyError):  # a container may run under a number that has no name
         name = getpass.getuser()
-    return f"{name or os.getuid()}@{socket.gethostname()}"
+    # Of an account whose name is not UTF-8, which no database would take, the octets are told.
+    told = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    return f"{told or os.getuid()}@{socket.gethostname()}"

@@ -18,7 +18,7 @@ from sqlalchemy.engine import Row
 
 from app.alarm import ClaimIsLost, Ended, HandBack, OutOfTime, alarm
 from app.db import remaining_time
-from app.errors import NotJson, TooLarge, Unavailable
+from app.errors import BadRequest, NotJson, TooLarge, Unavailable
 from app.jobs import payload
 from app.jobs.batches import Call, size_of
 from app.jobs.current import ThisJob
@@ -226,13 +226,14 @@ def _outcome(job: Called, info: Any, returned: Any) -> tuple[Failure | None, Any
     error = info.retval
     if info.state == states.RETRY:
         changes = dict(getattr(error, "changes", {}))
-        again = timedelta(0)
-        if isinstance(error.when, datetime):
-            changes["not_before"] = _aware(error.when)
-        else:
-            again = timedelta(seconds=max(0.0, float(error.when or 0)))
+        try:
+            at, span = retry_time("when", error.when)
+        except BadRequest as wrong:
+            return Failure(_told(wrong), _trace(returned), raised=wrong), None
+        if at is not None:
+            changes["not_before"] = at
         cause = error.exc if error.exc is not None else error
-        return Failure(_told(cause), _trace(returned), again, Outcome.RETRIED, changes=changes), None
+        return Failure(_told(cause), _trace(returned), span, Outcome.RETRIED, changes=changes), None
     if info.state == states.REJECTED and getattr(error, "requeue", False) and job.attempt < job.max_attempts:
         return Failure(_told(error), again=timedelta(seconds=1), outcome=Outcome.RETRIED), None
     if isinstance(error, Unavailable) and job.attempt < job.max_attempts:
@@ -242,13 +243,13 @@ def _outcome(job: Called, info: Any, returned: Any) -> tuple[Failure | None, Any
     return Failure(_told(error), _trace(returned), raised=error), None
 
 
-def _aware(moment: datetime) -> datetime:
-    """Celery reads a time without a zone in the zone of the application, which is UTC here."""
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def until(moment: datetime) -> float:
-    return (_aware(moment) - datetime.now(UTC)).total_seconds()
+def retry_time(what: str, value: Any) -> tuple[datetime | None, timedelta]:
+    """When work is tried again: at a moment, or after a span. Celery reads a time without a zone in the zone of the
+    application, which is UTC here."""
+    if isinstance(value, datetime) and value.utcoffset() is None:
+        value = value.replace(tzinfo=UTC)
+    at, span = payload.moment(what, value)
+    return at, max(timedelta(0), span or timedelta(0))
 
 
 def _arguments(row: Row[Any]) -> tuple[Any, Any]:

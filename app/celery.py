@@ -6,23 +6,29 @@ import gc
 import logging
 import signal
 import sys
+from contextlib import suppress
 from functools import partial
-from importlib.util import find_spec
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 import sqlalchemy as sa
+from billiard.util import get_pdeathsig  # type: ignore[attr-defined]  # its stubs do not know it
 from celery import Celery, signals
 from click import ClickException, Option
+from kombu import Connection
+from kombu.asynchronous.timer import Timer
 from kombu.transport.virtual import Channel
 from sqlalchemy.exc import SQLAlchemyError
 
 from app import beat, doorbell, logs, tracing
 from app.alarm import alarm
+from app.checks import encodable
 from app.db import autocommit, become_worker_child, dispose
 from app.doorbell import GENERIC
 from app.errors import DatabaseError, SettingsError
 from app.jobs import schedules
 from app.jobs.run import warm_up
+from app.near import shown
 from app.registration import become_job, become_task, mix_in, queues_of
 from app.registry import registry
 from app.settings import settings
@@ -59,22 +65,45 @@ if "flower.command" in sys.modules and "flower" in sys.argv:
 @signals.user_preload_options.connect(weak=False)
 def _check_settings(**_: Any) -> None:
     """Every command of Celery comes here first: one sentence instead of a traceback."""
+    if wrong := [word for word in sys.argv if not encodable(word)]:
+        raise ClickException(f"{shown(wrong[0])} is not UTF-8")
     try:
         settings().resolved_broker_url()
         settings().resolved_database_url()
         tracing.check()
     except SettingsError as error:
         raise ClickException(str(error)) from None
-    for name in settings().modules:
-        if not _is_there(name):
-            raise ClickException(f"TIDEMILL_MODULES: there is no module {name!r} on the path of this process")
+    for name, url in (("BROKER", settings().resolved_broker_url()), ("EVENTS", settings().resolved_events_url())):
+        try:
+            Connection(url).create_transport()
+        except Exception as error:  # noqa: BLE001 - each kind of broker says in its own way that its driver is missing
+            raise ClickException(f"TIDEMILL_{name}_URL: what speaks to such a broker is not here: {error}") from None
+    for module in settings().modules:
+        if not _is_there(module):
+            raise ClickException(f"TIDEMILL_MODULES: there is no module {module!r} on the path of this process")
 
 
 def _is_there(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
+    """Found without importing the packages on the way to it: what they do is done where the service imports them, and
+    what they lack is told there."""
+    names, path = module.split("."), None
+    for count in range(1, len(names) + 1):
+        if (found := sys.modules.get(name := ".".join(names[:count]))) is not None:
+            path = getattr(found, "__path__", None)
+        elif (spec := _spec(name, path)) is not None:
+            path = spec.submodule_search_locations
+        else:
+            return False
+        if path is None and count < len(names):
+            return False
+    return True
+
+
+def _spec(name: str, path: Any) -> ModuleSpec | None:
+    found = (finder.find_spec(name, path) for finder in sys.meta_path) if name.rpartition(".")[2] else ()
+    with suppress(ImportError, ValueError):
+        return next((spec for spec in found if spec is not None), None)
+    return None
 
 
 @signals.import_modules.connect(weak=False)
@@ -100,6 +129,10 @@ def _take_every_queue(instance: Any, **_: Any) -> None:
 @signals.worker_init.connect(weak=False)
 def _warm_up(**_: Any) -> None:
     """What every child would build for itself is built here once, and shared with all of them."""
+    # Its child will say that it is to end with its parent. Where cffi is installed, as with anything that needs
+    # cryptography, billiard says so by way of a parser of C, whose making would cost each child some megabytes.
+    with suppress(OSError):
+        get_pdeathsig()
     warm_up()
     if kinds:
         warm_up_visits()
@@ -123,6 +156,24 @@ def _freeze(**_: Any) -> None:
 #: A batch makes some thousand objects that live as long as it does and need no collector; by default it would go
 #: through them every 700, which takes a sixth of the time of a visit in Python.
 _GARBAGE = (20_000, 10, 10)
+
+
+FORGET_SECONDS = 10.0
+
+
+@signals.worker_ready.connect(weak=False)
+def _forget_cancelled(sender: Any, **_: Any) -> None:
+    """Celery sets a timer for what it hands to a child, and keeps it until its time even when it is cancelled. That of
+    a ticket, which has no limit, would be kept for ever: some 350 bytes for each."""
+    if isinstance(sender.timer, Timer):
+        sender.timer.call_repeatedly(FORGET_SECONDS, forget_cancelled, (sender.timer,))
+
+
+def forget_cancelled(timer: Timer) -> None:
+    left = [each for each in timer.queue if not each.entry.canceled]
+    timer.clear()
+    for each in left:
+        timer.enter_at(each.entry, each.eta, each.priority)
 
 
 @signals.worker_process_init.connect(weak=False)

@@ -95,17 +95,23 @@ def new_engine(url: str, *, pool_size: int, overflow: int = 0, name: str = "tide
             "tcp_user_timeout": 10_000,
         },
     )
-    event.listen(engine, "connect", _set_up)
+    # Before SQLAlchemy asks the first connection for its isolation level, to which it sets others back.
+    event.listen(engine, "connect", _set_up, insert=True)
     event.listen(engine, "checkout", _refuse_closed)
     event.listen(engine, "handle_error", _translate)
     return engine
 
 
-#: What is worked on lies in memory. By its default, which is that of turning disks, the planner would rather read a
-#: whole table of some ten thousand rows than look a hundred up: three times the time for a batch of visits. And of a
-#: machine that vanishes in the middle of a transaction the server hears nothing: it would keep its locks, also that on
-#: the limits of a queue, for the kernel's two hours.
+#: Whatever was set for the database or the role. What is worked on lies in memory. By its default, which is that of
+#: turning disks, the planner would rather read a whole table of some ten thousand rows than look a hundred up: three
+#: times the time for a batch of visits. And of a machine that vanishes in the middle of a transaction the server hears
+#: nothing: it would keep its locks, also that on the limits of a queue, for the kernel's two hours.
 _SESSION = {
+    # The only form of a span that the driver can read, and floats to the last digit.
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "1",
+    # Who waits for a lock goes on with what is there then; in other levels it fails.
+    "default_transaction_isolation": "read committed",
     "random_page_cost": "1.1",
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",

@@ -20,10 +20,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.db import new_engine
 from app.errors import DatabaseError
+from app.locks import DUTIES
 from app.settings import settings
 
-#: Apart from the locks of the user's own programs.
-NAMESPACE = 0x71DE
 FROZEN_SECONDS = 10
 
 
@@ -43,7 +42,7 @@ class Duties:
             if name in self._held:
                 connection.execute(sa.select(1))
                 return True
-            if connection.execute(sa.select(sa.func.pg_try_advisory_lock(NAMESPACE, number_of(name)))).scalar_one():
+            if connection.execute(sa.select(sa.func.pg_try_advisory_lock(DUTIES, number_of(name)))).scalar_one():
                 self._held.add(name)
                 return True
         except (SQLAlchemyError, DatabaseError):
@@ -57,7 +56,7 @@ class Duties:
 
         On a connection from the pool, which replaces one that the server has ended meanwhile for its idleness.
         """
-        key = (NAMESPACE, number_of(name))
+        key = (DUTIES, number_of(name))
         with self._new_connection() as connection:
             mine = bool(connection.execute(sa.select(sa.func.pg_try_advisory_lock(*key))).scalar_one())
             try:
@@ -95,18 +94,22 @@ class Duties:
 
 def led(executor: Any, names: Iterable[str]) -> set[str]:
     """Those duties of this database that somebody holds at this moment."""
+    numbers = held(executor)
+    return {name for name in names if number_of(name) % 2**32 in numbers}
+
+
+def held(executor: Any) -> set[int]:
+    """The numbers of all of them, as Postgres shows them: without their sign."""
     locks = sa.table("pg_locks", *(sa.column(name) for name in ("locktype", "classid", "objid", "database", "granted")))
     here = sa.table("pg_database", sa.column("oid"), sa.column("datname"), schema="pg_catalog")
     own = sa.select(here.c.oid).where(here.c.datname == sa.func.current_database()).scalar_subquery()
-    held = sa.select(sa.cast(locks.c.objid, sa.BigInteger)).where(
+    query = sa.select(sa.cast(locks.c.objid, sa.BigInteger)).where(
         locks.c.locktype == "advisory",
-        sa.cast(locks.c.classid, sa.BigInteger) == NAMESPACE,
+        sa.cast(locks.c.classid, sa.BigInteger) == DUTIES,
         locks.c.database == own,
         locks.c.granted,
     )
-    # Shown there without its sign.
-    numbers = set(executor.execute(held).scalars())
-    return {name for name in names if number_of(name) % 2**32 in numbers}
+    return set(executor.execute(query).scalars())
 
 
 def _end_when_frozen(connection: Any, _record: object) -> None:

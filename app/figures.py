@@ -312,8 +312,13 @@ def _counts(session: Session, model: type[Claimable]) -> dict[str, dict[str, Any
     return found
 
 
+def since(moment: Any) -> Any:
+    """Of a sign of life. One that came after this transaction had begun is as old as nothing, and not younger."""
+    return sa.type_coerce(sa.func.greatest(sa.func.now() - moment, sa.literal(timedelta(0), sa.Interval)), sa.Interval)
+
+
 def live_and_gone(session: Session) -> list[WorkerFigures]:
-    age = sa.type_coerce(sa.func.now() - Worker.beat_at, sa.Interval)
+    age = since(Worker.beat_at)
     rows = session.execute(sa.select(Worker, age.label("age"), (age < GONE).label("alive")).order_by(Worker.name))
     return [
         WorkerFigures(worker.name, sorted(worker.queues), worker.slots, worker.started_at, last, alive)

@@ -13,7 +13,6 @@ command makes, and the list of handlers that it takes, are replaced before it ru
 from __future__ import annotations
 
 import ast
-import ipaddress
 import logging
 from collections.abc import Callable
 from html import escape
@@ -30,6 +29,7 @@ from tornado.web import authenticated
 from app import logs
 from app.doorbell import GENERIC
 from app.errors import SettingsError
+from app.hosts import only_here
 from app.registry import registry
 from app.settings import settings
 
@@ -76,18 +76,11 @@ def close(options: Any) -> None:
     if not options.address:
         options.address = HERE
         log.warning("Flower listens on %s only: set FLOWER_BASIC_AUTH=user:password to open it to others", HERE)
-    elif not _only_here(options.address):
+    elif not only_here(options.address):
         raise ClickException(
             f"Flower would be open to whoever reaches {options.address}: set FLOWER_BASIC_AUTH=user:password, or leave "
             f"out --address"
         )
-
-
-def _only_here(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def readable(task: Any) -> Any:

@@ -24,12 +24,13 @@ from psycopg2 import sql
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
+from app import locks
 from app.db import SCHEMA
 from app.errors import DatabaseError
+from app.locks import Lock
 
 log = logging.getLogger(__name__)
 
-LOCK = 0x71DE_0001
 FLOOR = 15
 #: How long the table that was in use the last time is waited for, by who holds none; how often, with a pause between.
 LOCK_SECONDS = 2.0
@@ -98,7 +99,7 @@ def migrate(engine: Engine) -> State:
 
 def _migrate(engine: Engine, first: str) -> State:
     with engine.begin() as connection:
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
+        locks.take(connection, Lock.MIGRATION)
         tables = sa.inspect(connection).get_table_names(schema=SCHEMA)
         before = State(_current(connection), _head())
         if before.current_is_later:
@@ -111,6 +112,8 @@ def _migrate(engine: Engine, first: str) -> State:
         if SCHEMA not in sa.inspect(connection).get_schema_names():
             connection.execute(sa.schema.CreateSchema(SCHEMA))
         _take(connection, sorted(tables, key=lambda table: (table != first, table)), first)
+        # What is written in migrations means the same in every database.
+        connection.execute(sa.select(sa.func.set_config("standard_conforming_strings", "on", True)))
         alembic = config()
         alembic.attributes["connection"] = connection
         command.upgrade(alembic, "head")

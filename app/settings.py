@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from app.checks import encodable
 from app.clock import duration
 from app.errors import SettingsError
 
@@ -27,6 +28,7 @@ BROKERS = (
     *("redis", "rediss", "sentinel", "amqp", "amqps", "pyamqp", "memory", "filesystem", "sqs", "gcpubsub", "kafka"),
     *("confluentkafka", "azureservicebus", "azurestoragequeues", "zookeeper", "consul", "etcd", "mongodb", "qpid"),
 )
+_WITH_PORT, _WITH_NUMBER = ("redis", "rediss", "sentinel", "amqp", "amqps", "pyamqp"), ("redis", "rediss")
 LOG_FORMATS = ("text", "json")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -90,17 +92,27 @@ def _broker_url(value: str) -> str:
     scheme, found, _ = value.strip().partition("://")
     if not found or scheme.partition("+")[0] not in BROKERS:
         raise ValueError("it must begin with redis://, rediss:// or amqp://, or another scheme that kombu knows")
+    # Several may stand there, of which one is up.
+    for url in value.strip().split(";") if scheme in _WITH_PORT else ():
+        _check_port(url)
+        number = urlsplit(url).path.strip("/")
+        if scheme in _WITH_NUMBER and number and not (number.isascii() and number.isdecimal()):
+            raise ValueError("after the host stands the number of a database of Redis, such as /0")
     return value.strip()
+
+
+def _check_port(url: str) -> None:
+    try:
+        _ = urlsplit(url).port
+    except ValueError:
+        raise ValueError("its port is no number up to 65535; in a password, / : @ are written as %2F %3A %40") from None
 
 
 def _database_url(value: str) -> str:
     scheme, found, rest = value.strip().partition("://")
     if not found or scheme not in ("postgres", "postgresql", "postgresql+psycopg2"):
         raise ValueError("it must begin with postgresql://")
-    try:
-        _ = urlsplit(value.strip()).port
-    except ValueError:
-        raise ValueError("its port is not a number; in a password, / : @ are written as %2F %3A %40") from None
+    _check_port(value.strip())
     return f"postgresql+psycopg2://{rest}"
 
 
@@ -230,7 +242,9 @@ def file_names() -> tuple[str, ...]:
 def _given(environment: Mapping[str, str], name: str, *, filed: bool) -> str | None:
     file = environment.get(name + FILE) if filed else None
     if file is None:
-        return environment.get(name)
+        if (text := environment.get(name)) is not None and not encodable(text):
+            raise SettingsError(f"{name}: it is not UTF-8")
+        return text
     if name in environment:
         raise SettingsError(f"{name} and {name}{FILE} are both set: leave one out")
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from celery import Celery, Task
@@ -17,9 +17,9 @@ from celery.exceptions import Ignore, MaxRetriesExceededError, Retry
 
 from app import doorbell, faults
 from app.alarm import alarm
-from app.calling import BATCH, OWN, CeleryCalls, until
+from app.calling import BATCH, OWN, CeleryCalls, retry_time
 from app.doorbell import GENERIC
-from app.errors import Unavailable, Unsupported
+from app.errors import BadRequest, Unavailable, Unsupported
 from app.jobs import payload
 from app.jobs.current import running_job
 from app.jobs.enqueue import ATTEMPTS_LIMIT
@@ -66,31 +66,30 @@ class Ticketed(Task):  # type: ignore[type-arg]
         if getattr(self.request, BATCH, False):
             raise exc or Unsupported(f"{self.name}: a batch is tried again call by call: raise what went wrong")
         if getattr(self.request, OWN, False):
-            delay: Any = self.default_retry_delay if countdown is None else countdown
-            if eta is not None:
-                delay = max(0.0, until(eta))
-            again: Any = Retry(exc=exc, when=delay)
-            if throw:
-                raise again
-            return again
+            at, span = self._time_of_retry(eta, countdown)
+            left = span if at is None else max(timedelta(0), at - datetime.now(UTC))
+            return _again(exc, left.total_seconds(), throw)
         job = running_job()
         if job is None or self.request.called_directly or self.request.is_eager:
             return super().retry(args, kwargs, exc, throw, eta, countdown, max_retries, **options)
         if options:
             raise Unsupported(f"{self.name}: a job cannot change {', '.join(sorted(options))} when it is tried again")
+        if max_retries is not None and type(max_retries) is not int:
+            raise BadRequest(f"{self.name}: max_retries={max_retries!r:.100} must be a whole number")
         # What enqueue() was told rules; it was told what the task says, unless the caller said otherwise.
         attempts = job.max_attempts if max_retries is None else min(max_retries + 1, ATTEMPTS_LIMIT)
         if job.attempt >= attempts < ATTEMPTS_LIMIT:
             if exc is not None:
                 raise exc
             raise MaxRetriesExceededError(f"{self.name}: job {job.id} was tried {job.attempt} times")
-        seconds: Any = self.default_retry_delay if countdown is None else countdown
-        payload.moment("countdown", seconds)
-        again = Retry(exc=exc, when=eta or seconds)
-        again.changes = _changed(self.name, args, kwargs) | {"max_attempts": attempts}
-        if throw:
-            raise again
-        return again
+        at, span = self._time_of_retry(eta, countdown)
+        changes = _changed(self.name, args, kwargs) | {"max_attempts": attempts}
+        return _again(exc, at or span.total_seconds(), throw, changes)
+
+    def _time_of_retry(self, eta: Any, countdown: Any) -> tuple[datetime | None, timedelta]:
+        if eta is not None:
+            return retry_time(f"{self.name}: eta", eta)
+        return retry_time(f"{self.name}: countdown", self.default_retry_delay if countdown is None else countdown)
 
 
 class Owned(Ticketed):
@@ -118,6 +117,14 @@ class Owned(Ticketed):
 
     def _refusal(self) -> Unsupported:
         return Unsupported(f"{self.name} cannot be sent or enqueued: {registry.functions[self.name].started_by}")
+
+
+def _again(exc: Exception | None, when: Any, throw: bool, changes: dict[str, Any] | None = None) -> Any:  # noqa: FBT001
+    retry: Any = Retry(exc=exc, when=when)
+    retry.changes = changes or {}
+    if throw:
+        raise retry
+    return retry
 
 
 def _changed(task: str, args: Any, kwargs: Any) -> dict[str, Any]:

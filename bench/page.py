@@ -1,5 +1,5 @@
 """`python -m bench.page [FILE.json …]`: take the runs that are in these files into the record, and make
-`docs/benchmarks.md` and its pictures of it.
+`docs/benchmarks.md`, its pictures and the figures of the README of it.
 
 What a page says follows from the samples of the record and the words at the top of each measure.
 """
@@ -20,7 +20,10 @@ from bench.rows import AtLeast, Row, figure, of_ratio, spread
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
+README = HERE.parent / "README.md"
 PAGE = "benchmarks.md"
+#: Between these the README has what `figures` makes.
+BEGIN, END = "<!-- Made by `python -m bench.page`. -->\n", "<!-- The end of what is made. -->\n"
 HEAD = """# Benchmarks
 
 Tidemill, its peers, and what the same Postgres does bare: all sides of a measure in one run on the same servers, one
@@ -81,6 +84,29 @@ def _goals(given: Record, about: Mapping[str, str], judged: Sequence[Row]) -> st
                 f"| {link} | {row.what} | {row.goal} {row.against} | {_ratio(row)} | {_rounds(row)} | {verdict} |"
             )
     return "\n".join(lines) + "\n"
+
+
+def figures(given: Record, about: Mapping[str, str]) -> str:
+    """The table of the README: of each measure what is judged first, and how many of all its goals are reached."""
+    lines = ["| | Tidemill | in the same run | goals reached |", "|---|---|---|---|"]
+    for name, text in about.items():
+        rows = [row for row in given[name].rows if row.goal and not given[name].quick] if name in given else []
+        if not rows:
+            continue
+        same = [row for row in rows if row.what == rows[0].what]
+        ratios = ", ".join(f"{_ratio(row)} {row.against}" for row in same)
+        link = f"[{_title(text).partition(': ')[2]}](docs/{PAGE}#{_anchor(_title(text))})"
+        own = f"{rows[0].what}: {figure(rows[0].value)} {rows[0].unit}".strip()
+        lines.append(f"| {link} | {own} | {ratios} | {sum(bool(row.reached) for row in rows)} of {len(rows)} |")
+    return "\n".join(lines if len(lines) > 2 else ["Nothing has been measured yet."]) + "\n"
+
+
+def readme(text: str, made_of: str) -> str:
+    """The text of the README, with this between the marks."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    assert end, "the README has lost the marks of its figures"
+    return f"{before}{begin}\n{made_of}\n{end}{after}"
 
 
 def _section(name: str, text: str, taken: Taken | None, files: Mapping[str, str]) -> str:
@@ -208,6 +234,7 @@ def take(files: Sequence[Path]) -> None:
     record.FILE.write_text(record.text(found))
     for name, text in current().items():
         (DOCS / name).write_text(text)
+    README.write_text(readme(README.read_text(), figures(found, measures())))
 
 
 if __name__ == "__main__":

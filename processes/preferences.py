@@ -16,15 +16,15 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.orm import Session
 
-from app import audit, limits
+from app import audit, limits, locks
 from app.clock import Rate
 from app.db import autocommit, transaction
 from app.errors import NotFound
+from app.locks import Lock
 from processes.checks import OF_QUEUE, checked_settings
 from processes.definition import Definition, declared, unknown
 from processes.model import PREFERENCES, ActorPreferences, queue_of
 
-LOCK = 0x71DE_0006
 #: How long a worker goes by what it has read.
 FRESH_SECONDS = 1.0
 
@@ -46,7 +46,7 @@ class Synced:
 
 def synchronize() -> Synced:
     with transaction() as session:
-        session.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
+        locks.take(session, Lock.PROCESSES)
         return write(session, declared)
 
 

@@ -169,9 +169,12 @@ def _held_up(tasks: Sequence[TaskShown], waiting: Mapping[int, int]) -> Iterator
 
 def _tries(tasks: Sequence[TaskShown]) -> Iterator[str]:
     some = "up to " if len(tasks) > 1 else ""
+    # A failure is counted when the task goes back into the queue, so the one that broke it is not among them.
+    broken = tasks[0].broken is not None
+    failed = ("tried again once", "tried again {} times") if broken else ("failed once", "failed {} times")
     for most, one, several in (
         (max(each.attempts for each in tasks), None, "handed out {} times"),
-        (max(each.failures for each in tasks), "failed once", "failed {} times"),
+        (max(each.failures for each in tasks), *failed),
         (max(each.restarts for each in tasks), "no answer in time once", "no answer in time {} times"),
         (max(each.epoch for each in tasks), "restarted by an operator", "restarted by an operator {} times"),
     ):

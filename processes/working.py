@@ -30,6 +30,7 @@ from app.jobs.endings import Failure as CallFailed
 from app.jobs.model import Outcome
 from app.jobs.run import LATE_SECONDS
 from app.stopwatch import stopwatch
+from app.words import span
 from processes import accepting, arguments, loading, timeouts
 from processes.answers import TASK_TIMEOUT, Again, Answer, Break, Failed, Handed, Refuse, Value, failure
 from processes.current import ThisTask, running
@@ -376,7 +377,7 @@ def _say(answered: Sequence[tuple[Answer, Row[Any]]], accepted: accepting.Accept
         told = outcome.told if isinstance(outcome, Failed) else "its decision cannot be accepted"
         match judgement:
             case Again(wait):
-                log.warning("%s is tried again in %s: %s", _told([row]), wait, told)
+                log.warning("%s is tried again in %s: %s", _told([row]), span(wait), told)
             case Break():
                 log.error("%s is broken: %s", _told([row]), told)
             case Refuse(why):

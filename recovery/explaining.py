@@ -6,6 +6,7 @@ if nothing else is.
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -229,7 +230,7 @@ class _Words:
             case Case.QUEUE_PAUSED:
                 return (
                     f"{self.actor} is blocked",
-                    f"nothing, until somebody lets it go on: tidemill actor unblock {self.actor}",
+                    f"nothing, until somebody lets it go on: tidemill actor unblock {shlex.quote(self.actor)}",
                 )
             case Case.QUEUE_RESTS:
                 why = clean(queue.rests_why or "what it needs does not answer", 120)

@@ -15,8 +15,9 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
-from app import limits
+from app import limits, locks
 from app.db import transaction
+from app.locks import Lock
 from app.settings import settings
 from stages.definition import RESWEEP, SYSTEM, Definition, queue_of
 from stages.events import hook_queue
@@ -24,8 +25,6 @@ from stages.kind import Kind
 from stages.model import EntityKind, Sharding, Stage
 from stages.registration import declared, sources
 from stages.watched import kinds
-
-LOCK = 0x71DE_0003
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Synced:
 
 def synchronize() -> Synced:
     with transaction() as session:
-        session.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
+        locks.take(session, Lock.STAGES)
         return write(session)
 
 

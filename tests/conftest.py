@@ -21,9 +21,10 @@ from app.embedded import OwnServers
 from app.settings import settings
 from tests.kit import outside
 from tests.kit import servers as kit_servers
-from tests.kit.database import Databases
+from tests.kit.database import Databases, up_for_long
 from tests.kit.interleavings import Interleavings, interleavings
 from tests.kit.process import ROOT, Processes
+from triggers.service import cursor
 
 MODULES = "tests.kit.tasks"
 
@@ -36,6 +37,8 @@ hypothesis.settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any machine")
+# Nor is a service within a process of the tests taken for frozen, because its machine is.
+cursor.FROZEN_SECONDS = 600
 
 
 @pytest.hookimpl(wrapper=True)
@@ -148,6 +151,7 @@ def every(servers: OwnServers, engine: Engine, monkeypatch: pytest.MonkeyPatch) 
     """Every order of some sessions on the database of the test; sweeps find the server up for long enough."""
     monkeypatch.setenv("TIDEMILL_LEASE", "1s")
     settings.cache_clear()
+    up_for_long(engine)
     with interleavings(engine, servers.admin_url) as found:
         yield found
 

@@ -12,13 +12,13 @@ from datetime import timedelta
 
 from app.errors import BadRequest
 from triggers.chunked import ChunkDelay, ChunkDelta, ChunkRefDelay
-from triggers.exact import Delay, Delta, RefDelay
+from triggers.exact import Delay, Delta, RefDelay, distance
 from triggers.verdict import Parameter
 
 
 def grown(entity: str, parameter: str, *, by: timedelta | str) -> Delta:
     """At least this much has come since the last run: `grown("dds.orders", "loaded_to", by="2d")`."""
-    return Delta(entity, parameter, by)
+    return Delta(entity, parameter, distance("by", by, 1))
 
 
 def new_chunk(entity: str, parameter: str, scale: str, *, tz: str = "UTC") -> ChunkDelta:
@@ -58,7 +58,7 @@ def new_year(entity: str, parameter: str, *, tz: str = "UTC") -> ChunkDelta:
 
 def fresh(entity: str, parameter: str, *, within: timedelta | str) -> Delay:
     """It is at most this far behind now: `fresh("dds.orders", "loaded_to", within="2h")`. May never fire (T23)."""
-    return Delay(entity, parameter, within)
+    return Delay(entity, parameter, distance("within", within, 0))
 
 
 def reached(entity: str, parameter: str, scale: str, *, tz: str = "UTC") -> ChunkDelay:
@@ -68,7 +68,7 @@ def reached(entity: str, parameter: str, scale: str, *, tz: str = "UTC") -> Chun
 
 def caught_up(entity: str, parameter: str, *, with_: Parameter, within: timedelta | str = "0s") -> RefDelay:
     """It is at most this far behind another one: `caught_up("mart.a", "built_to", with_=("dds.b", "loaded_to"))`."""
-    return RefDelay(entity, parameter, *_pair(with_), within)
+    return RefDelay(entity, parameter, *_pair(with_), distance("within", within, 0))
 
 
 def same_chunk(entity: str, parameter: str, scale: str, *, with_: Parameter, tz: str = "UTC") -> ChunkRefDelay:

@@ -14,7 +14,8 @@ from triggers.leaves import CtlTrigger, assign, assign_names
 from triggers.verdict import Parameter, dotted
 
 
-def _duration(what: str, value: timedelta | str, least: int) -> timedelta:
+def distance(what: str, value: timedelta | str, least: int) -> timedelta:
+    """`what` is the word that the author of the task has written."""
     if not isinstance(value, timedelta | str):
         raise BadRequest(
             f"{what}={value!r} is not a duration: write a timedelta or text such as '90s', '30min' or '2d'"
@@ -42,7 +43,7 @@ class Delta(CtlTrigger):
 
     def __init__(self, entity: str, parameter: str, min_delta: timedelta | str) -> None:
         assign_names(self, entity=entity, parameter=parameter)
-        found = _duration("min_delta", min_delta, 1)
+        found = distance("min_delta", min_delta, 1)
         assign(self, min_delta=found, _span=span(found))
 
     @property
@@ -71,7 +72,7 @@ class Delay(CtlTrigger):
 
     def __init__(self, entity: str, parameter: str, max_delay: timedelta | str) -> None:
         assign_names(self, entity=entity, parameter=parameter)
-        found = _duration("max_delay", max_delay, 0)
+        found = distance("max_delay", max_delay, 0)
         assign(self, max_delay=found, _span=span(found))
 
     @property
@@ -107,7 +108,7 @@ class RefDelay(CtlTrigger):
         self, entity: str, parameter: str, ref_entity: str, ref_parameter: str, max_delay: timedelta | str
     ) -> None:
         assign_names(self, entity=entity, parameter=parameter, ref_entity=ref_entity, ref_parameter=ref_parameter)
-        found = _duration("max_delay", max_delay, 0)
+        found = distance("max_delay", max_delay, 0)
         assign(self, max_delay=found, _span=span(found))
 
     @property

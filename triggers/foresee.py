@@ -14,7 +14,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
+from app import locks
 from app.db import engine
+from app.locks import Lock
 from triggers import sync, values
 from triggers.ctl import Parameter, advance_many, checked_name, checked_value, dependents
 from triggers.holds import iso, quarantined, resting
@@ -169,7 +171,7 @@ def plan() -> Plan:
     taken back."""
     with Session(engine()) as session:
         try:
-            session.execute(sa.select(sa.func.pg_advisory_xact_lock(sync.LOCK)))
+            locks.take(session, Lock.REACTIVE_TASKS)
             before = {row.name: row for row in _rows(session, list(declared))}
             synced = sync.write(session, declared)
             after = _rows(session, [*synced.changed, *synced.start_at_once])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -45,11 +46,11 @@ def of_task(row: Row[Any], found: Values, trigger: Trigger, *, live: bool) -> It
     if row.removed_at is not None:
         yield f"it is not declared any more since {iso(row.removed_at)}"
     if row.paused:
-        yield f"it is paused: tidemill reactive resume {row.name}"
+        yield f"it is paused: tidemill reactive resume {shlex.quote(row.name)}"
     if quarantined(row, found, trigger):
         yield (
             f"it is quarantined since {iso(row.quarantined_at)} ({_first_line(row.quarantine_reason)}), until its "
-            f"input moves or its code changes: tidemill reactive release {row.name}"
+            f"input moves or its code changes: tidemill reactive release {shlex.quote(row.name)}"
         )
     if not live and resting(row, found.now):
         yield f"its min_interval lets it start again from {iso(row.start_after)}"
@@ -60,7 +61,7 @@ def of_task(row: Row[Any], found: Values, trigger: Trigger, *, live: bool) -> It
         if leaf.needs_seen and before is not None and current is not None and current < before:
             yield (
                 f"{dotted(name)} was restated to {iso(current)}, behind the {iso(before)} that it has seen: "
-                f"tidemill reactive rewind {row.name} --to {current.isoformat().replace('+00:00', 'Z')}"
+                f"tidemill reactive rewind {shlex.quote(row.name)} --to {current.isoformat().replace('+00:00', 'Z')}"
             )
 
 
@@ -81,7 +82,7 @@ def of_run(session: Session, run: Row[Any], now: datetime) -> Iterator[str]:
         yield f"run {run.id} waits in pool {run.queue.partition('.')[2]}: {_place(session, run)}"
         yield from _held_back(session, run)
     if run.queue not in workers.slots(session):
-        yield f"no live worker takes {run.queue}: celery -A app worker -Q {run.queue}"
+        yield f"no live worker takes {run.queue}: celery -A app worker -Q {shlex.quote(run.queue)}"
 
 
 def _first_line(text: str | None) -> str:
@@ -108,7 +109,7 @@ def _place(session: Session, run: Row[Any]) -> str:
     if limits is not None and limits.rate is not None:
         words.append(f"at most {Rate(limits.rate)} may start")
     if limits is not None and limits.paused:
-        words.append(f"the pool is paused: tidemill queue resume {run.queue}")
+        words.append(f"the pool is paused: tidemill queue resume {shlex.quote(run.queue)}")
     return ", ".join(words)
 
 

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from app.doorbell import GENERIC
 from app.jobs.enqueue import ring_after_commit
+from app.prepared import Prepared
 from triggers.definition import queue_of
 from triggers.model import LIVE, RUN, TASK, Evaluation, RunId, TaskRun
 
@@ -53,14 +54,14 @@ def launch(session: Session, decisions: Sequence[Decision], at: datetime, cause:
         for each in decisions
     ]
     columns = {f"p_{name}": list(column) for name, column in zip(_COLUMNS, zip(*rows, strict=True), strict=True)}
-    made = session.execute(_launching(), {**columns, "p_at": at, "p_cause": cause}).all()
+    made = _launching().execute(session.connection(), {**columns, "p_at": at, "p_cause": cause}).all()
     for queue in {row.queue for row in made}:
         ring_after_commit(session, queue, GENERIC)
     return {row.task: RunId(row.id) for row in made}
 
 
 @cache
-def _launching() -> Any:
+def _launching() -> Prepared:
     told = (
         sa.func.unnest(*(sa.bindparam(f"p_{name}", type_=ARRAY(kind)) for name, kind in _COLUMNS.items()))
         .table_valued(*(sa.column(name, kind) for name, kind in _COLUMNS.items()))
@@ -88,7 +89,7 @@ def _launching() -> Any:
     kept = sa.insert(cast(sa.Table, Evaluation.__table__)).from_select(list(stored), outcome).cte("kept")
     outcomes = sa.select(told.c.task, told.c.fired).select_from(with_runs).where(changed).subquery("outcomes")
     marked = sa.update(TASK).where(TASK.c.name == outcomes.c.task).values(fired=outcomes.c.fired).cte("marked")
-    return sa.select(made.c.id, made.c.task, made.c.queue).add_cte(kept, marked)
+    return Prepared("runs_launched", sa.select(made.c.id, made.c.task, made.c.queue).add_cte(kept, marked))
 
 
 def begin(session: Session, run: Row[Any], seen_epoch: int | None, check: Check) -> bool:
@@ -103,7 +104,7 @@ def begin(session: Session, run: Row[Any], seen_epoch: int | None, check: Check)
         "p_trigger": json.dumps(check.trigger),
         "p_snapshot": json.dumps(check.snapshot),
     }
-    return session.execute(_beginning(), parameters).first() is not None
+    return _beginning().execute(session.connection(), parameters).first() is not None
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class Check:
 
 
 @cache
-def _beginning() -> Any:
+def _beginning() -> Prepared:
     snapshot = sa.cast(sa.bindparam("p_snapshot", type_=sa.Text), JSONB)
     mine = sa.and_(RUN.c.id == sa.bindparam("p_id"), RUN.c.pass_key == sa.bindparam("p_pass_key", type_=sa.Uuid))
     values = {
@@ -136,7 +137,7 @@ def _beginning() -> Any:
         "values": snapshot,
     }
     kept = sa.insert(cast(sa.Table, Evaluation.__table__)).from_select(list(stored), sa.select(*stored.values()))
-    return sa.select(begun.c.id).add_cte(kept.cte("kept"))
+    return Prepared("run_begun", sa.select(begun.c.id).add_cte(kept.cte("kept")))
 
 
 def store(session: Session, task: str, run_id: int, check: Check) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -67,7 +68,7 @@ def reactive(
         )
         declared[name] = made
         seconds = None if limit is None else limit.total_seconds()
-        started_by = f"its trigger starts it; by hand: 'tidemill reactive run {name}'"
+        started_by = f"its trigger starts it; by hand: tidemill reactive run {shlex.quote(name)}"
         registry.add_function(Function(name, None if celery_task else function, queue_of(pool), seconds, started_by))
         return function
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,6 +22,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
 from app import faults
+from app.prepared import Prepared
 from triggers import values
 from triggers.launching import Decision, launch
 from triggers.model import LIVE, TASK, CtlSeen, ReactiveTask, RunId, TaskRun
@@ -61,7 +63,7 @@ def startable(now: Any) -> sa.ColumnElement[bool]:
 def start_ready(session: Session, names: Sequence[str], cause: str = "polling", most: int | None = None) -> Started:
     """Checks the triggers of these tasks and makes a run of each whose trigger holds, but at most `most`. Tasks that
     another transaction is changing just now are left to whoever comes next."""
-    asked = session.execute(_LOCKING, {"names": sorted(set(names))}).all()
+    asked = _locking().execute(session.connection(), {"names": sorted(set(names))}).all()
     triggers = {row.name: trigger for row in asked if (trigger := readable(row.name, row.trigger)) is not None}
     locked = [row for row in asked if row.name in triggers]
     unreadable = len(asked) - len(locked)
@@ -94,15 +96,13 @@ def readable(task: str, stored: Any) -> Trigger | None:
         return None
 
 
-_LOCKING = (
-    sa.select(*TASK.c)
+@cache
+def _locking() -> Prepared:
     # The time now, not that at which the transaction began: a rest that the caller saw end must be over here too.
-    .where(
-        ReactiveTask.name == sa.any_(sa.bindparam("names", type_=ARRAY(sa.Text))), startable(sa.func.clock_timestamp())
-    )
-    .order_by(ReactiveTask.id)
-    .with_for_update(skip_locked=True)
-)
+    free = startable(sa.func.clock_timestamp())
+    named = ReactiveTask.name == sa.any_(sa.bindparam("names", type_=ARRAY(sa.Text)))
+    query = sa.select(*TASK.c).where(named, free).order_by(ReactiveTask.id)
+    return Prepared("tasks_to_start", query.with_for_update(skip_locked=True))
 
 
 def same_input(stored: Any, found: Values, task: str, trigger: Trigger) -> bool:

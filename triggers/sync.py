@@ -17,7 +17,9 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
+from app import locks
 from app.db import transaction
+from app.locks import Lock
 from triggers import pools, values
 from triggers.checks import Finding, FindingKind
 from triggers.definition import Definition
@@ -28,7 +30,6 @@ from triggers.shape import shape
 from triggers.starting import UNREADABLE, baseline
 from triggers.static import findings
 
-LOCK = 0x71DE_0002
 FINDINGS_SHOWN = 10
 #: What is written of a definition; of a change in the last two, a quarantined task is released.
 COLUMNS = ("module", "pool", "priority", "produces", "min_interval", "first_run", "on_lapse", "max_failures", "backoff")
@@ -71,7 +72,8 @@ class Synced:
         if len(others) > FINDINGS_SHOWN:
             lines.append(f"  and {len(others) - FINDINGS_SHOWN} more: tidemill doctor")
         if empty:
-            lines.append(f"  {empty} parameters have no value and no producer yet: tidemill doctor names them")
+            have = "1 parameter has" if empty == 1 else f"{empty} parameters have"
+            lines.append(f"  {have} no value and no producer yet, named by: tidemill doctor")
         return lines
 
 
@@ -82,7 +84,7 @@ def _names(names: Sequence[str], most: int = 5) -> str:
 
 def synchronize() -> Synced:
     with transaction() as session:
-        session.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
+        locks.take(session, Lock.REACTIVE_TASKS)
         return write(session, declared)
 
 

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
+from app.prepared import Prepared
 from triggers.ctl import Parameter
 from triggers.model import Ctl, CtlSeen
 from triggers.trigger import Trigger
@@ -56,7 +57,7 @@ def read(session: Session, wanted: Iterable[tuple[str, Trigger]]) -> Values:
     columns: Any = zip(*rows, strict=True) if rows else ((), (), ())
     bound = dict(zip(("tasks", "entities", "parameters"), map(list, columns), strict=True))
     values = Values(now=session.execute(sa.select(sa.func.clock_timestamp())).scalar_one()) if not rows else None
-    for row in session.execute(_reading(), bound):
+    for row in _reading().execute(session.connection(), bound) if rows else ():
         if values is None:
             values = Values(now=row.now)
         name = (row.entity, row.parameter)
@@ -69,7 +70,7 @@ def read(session: Session, wanted: Iterable[tuple[str, Trigger]]) -> Values:
 
 
 @cache
-def _reading() -> Any:
+def _reading() -> Prepared:
     asked = (
         sa.func.unnest(*(sa.bindparam(name, type_=ARRAY(sa.Text)) for name in ("tasks", "entities", "parameters")))
         .table_valued("task", "entity", "parameter")
@@ -81,7 +82,7 @@ def _reading() -> Any:
     )
     # One moment for all rows, after the snapshot of the values was taken.
     now = sa.select(sa.func.clock_timestamp().label("now")).cte("clock").prefix_with("MATERIALIZED")
-    return sa.select(
+    values = sa.select(
         now.c.now,
         asked.c.task,
         asked.c.entity,
@@ -89,3 +90,4 @@ def _reading() -> Any:
         Ctl.value.label("current"),
         CtlSeen.value.label("seen"),
     ).select_from(asked.join(now, sa.true()).outerjoin(Ctl, ctl).outerjoin(CtlSeen, seen))
+    return Prepared("values_read", values)

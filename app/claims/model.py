@@ -169,10 +169,11 @@ def table_of(model: type[Claimable]) -> sa.Table:
 def readable(columns: Any) -> list[sa.ColumnElement[Any]]:
     """Of a row that goes to a worker: JSON as the text that it is. What another program put in may be more than Python
     can read, and must fail the one row that it is in, not the claim of all."""
-    return [
-        sa.cast(column, sa.Text).label(column.name) if isinstance(column.type, sa.JSON) else column
-        for column in columns
-    ]
+    return [sa.cast(column, sa.Text).label(column.name) if _is_json(column.type) else column for column in columns]
+
+
+def _is_json(kind: sa.types.TypeEngine[Any]) -> bool:
+    return isinstance(kind.impl if isinstance(kind, sa.TypeDecorator) else kind, sa.JSON)
 
 
 @built_once

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import Any
 
 import click
 
-from app.cli.output import document, heading, json_option, resting, table
+from app.cli.output import counted, document, heading, json_option, resting, table
 from app.cli.process_words import Pair, known_actor, once
-from app.cli.stage_words import counted
 from app.db import transaction
 from processes import listing, lookup
 from processes.listing import Listed
@@ -164,7 +164,7 @@ def block(*, name: str, reason: str | None) -> None:
     """
     known = known_actor(name)
     was, _ = configure(known, {"blocked": True}, reason=reason)["blocked"]
-    click.echo(f"{known} {'was already' if was else 'is'} blocked: tidemill actor unblock {known}")
+    click.echo(f"{known} {'was already' if was else 'is'} blocked: tidemill actor unblock {shlex.quote(known)}")
 
 
 @actor.command()

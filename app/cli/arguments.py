@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from app.clock import Rate, duration, moment
+from app.jobs.search import MOST
 
 NONE = "none"
 
@@ -72,6 +73,24 @@ class OrNone(click.ParamType[int | str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
         return NONE if value == NONE else int(self._range.convert(value, param, ctx))
+
+
+def limit_option(default: int, most: int = MOST) -> Callable[[Any], Any]:
+    return click.option(
+        "--limit", type=click.IntRange(1, most), default=default, show_default=True, help="At most so many."
+    )
+
+
+def changed(**given: Any) -> dict[str, Any]:
+    """As functions take it: without what was not said, and None for what is taken away."""
+    return {word: None if value == NONE else value for word, value in given.items() if value is not None}
+
+
+def limits_given(rate: str | None, parallel: int | str | None, burst: float | None) -> dict[str, Any]:
+    found = changed(rate=rate, max_parallel=parallel, burst=burst)
+    if not found:
+        raise click.UsageError("Say what to limit: --rate, --parallel or --burst.")
+    return found
 
 
 def options(*each: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -15,23 +14,20 @@ from sqlalchemy.exc import SQLAlchemyError
 from app import db, logs
 from app.cli import first_token, modules
 from app.cli.arguments import Span, options
-from app.cli.interrupts import Interrupts
-from app.errors import DatabaseError, SettingsError
-from app.settings import Settings, settings
+from app.cli.serving import chosen, plaintext_option, refuse_half, serve, tls_options
+from app.errors import DatabaseError
+from app.settings import settings
 
 if TYPE_CHECKING:
-    from app.console.server import Options
+    from app.console.server import Options, Server
 
 log = logging.getLogger("app.console")
-LOOK_SECONDS = 1.0
-FILE = click.Path(path_type=Path, dir_okay=False)
 
 _OPTIONS = options(
     click.option("--host", help="The address to listen on; 127.0.0.1 unless set."),
     click.option("--port", type=click.IntRange(0, 65535), help="The port; 8765 unless set, 0 takes a free one."),
-    click.option("--tls-cert", type=FILE, help="The certificate of the server, with those between it and its CA."),
-    click.option("--tls-key", type=FILE, help="Its private key."),
-    click.option("--plaintext", is_flag=True, help="Listen without TLS where other machines can reach it."),
+    *tls_options,
+    plaintext_option,
     click.option("--threads", type=click.IntRange(1, 1000), help="Requests that work at once; 10 unless set."),
     click.option(
         "--max-calls", type=click.IntRange(1, 100_000), help="Requests with those that wait; 1000 unless set."
@@ -56,37 +52,27 @@ def console(*, grace: timedelta | None, **given: Any) -> None:
       tidemill console
       tidemill console --host 0.0.0.0 --tls-cert server.pem --tls-key server.key
     """
-    found = chosen(settings(), given)
+    found = _options(**chosen("console", given))
     logs.set_up("console", "%(asctime)s %(levelname)s console: %(message)s", settings().log_level, force=True)
     # What it says of starting and stopping is said below, in our words.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     modules.refuse_names_of_ours()
-    with Interrupts() as interrupts:
-        modules.application()
-        # No other command needs it.
-        from app.console.calls import page_threads
-        from app.console.server import Server
+    serve(log, lambda: _server(found), _welcome, grace, "requests")
 
-        db.become_server(found.threads + page_threads(found.threads))
-        server = Server(found)
-        interrupts.patient()
-        url = server.start()
-        log.info("listening on %s", url)
-        _welcome(url)
-        while not interrupts.wait(LOOK_SECONDS):
-            pass
-        log.info("stopping")
-        over = server.stop((settings().grace if grace is None else grace).total_seconds(), interrupts.hurry)
-    log.info("stopped" if over else "stopped; requests that did not end in time were cut off")
-    if not over:
-        # Their threads may be in queries yet; nothing of them is committed.
-        logging.shutdown()
-        os._exit(0)
-    db.dispose()
+
+def _server(found: Options) -> Server:
+    modules.application()
+    # No other command needs it.
+    from app.console.calls import page_threads
+    from app.console.server import Server
+
+    db.become_server(found.threads + page_threads(found.threads))
+    return Server(found)
 
 
 def _welcome(url: str) -> None:
     """A token is for a terminal: what is no terminal is often a log."""
+    log.info("listening on %s", url)
     try:
         with db.transaction() as session:
             if not sys.stdout.isatty():
@@ -101,22 +87,8 @@ def _welcome(url: str) -> None:
         click.echo(f"Sign in at {url} with this token of an operator; it is shown this once:\n\n  {text}\n")
 
 
-def chosen(own: Settings, given: dict[str, Any]) -> Options:
-    """What the command line says, and else the settings."""
+def _options(*, tls_cert: Path | None, tls_key: Path | None, **given: Any) -> Options:
     from app.console.server import Options
 
-    def value(name: str) -> Any:
-        found = given[name]
-        return getattr(own, f"console_{name}") if found is None or found is False else found
-
-    cert, key = value("tls_cert"), value("tls_key")
-    if (cert is None) != (key is None):
-        raise SettingsError("--tls-cert and --tls-key belong together: give both, or neither")
-    return Options(
-        host=value("host"),
-        port=value("port"),
-        tls=None if cert is None else (cert, key),
-        plaintext=value("plaintext"),
-        threads=value("threads"),
-        max_calls=value("max_calls"),
-    )
+    refuse_half(tls_cert, tls_key)
+    return Options(tls=None if tls_cert is None or tls_key is None else (tls_cert, tls_key), **given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -10,8 +11,9 @@ from typing import Any
 
 import click
 
+from app.cli.arguments import limit_option
 from app.cli.interrupts import Interrupts
-from app.cli.output import agree, document, json_option, table, when, yes_option
+from app.cli.output import agree, document, json_option, table, told_of_more, when, yes_option
 from app.clock import instant
 from app.db import transaction
 from app.errors import NotFound, Unavailable
@@ -20,6 +22,7 @@ from triggers import foresee
 from triggers.ctl import Change, Dependent, Follower, Parameter
 
 POLL_SECONDS = 0.5
+MOST = 1_000_000
 _EXAMPLE = "loaded_to=2026-07-01T00:00:00Z"
 
 
@@ -155,7 +158,7 @@ def _show_waiting(found: Sequence[control.Value], waiting: Sequence[foresee.Wait
 
 @ctl.command("list")
 @click.argument("pattern", required=False)
-@click.option("--limit", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="At most so many.")
+@limit_option(1000, MOST)
 @json_option
 def list_(*, pattern: str | None, limit: int, as_json: bool) -> None:
     """Lists parameters with their values.
@@ -171,7 +174,7 @@ def list_(*, pattern: str | None, limit: int, as_json: bool) -> None:
         document({"values": [asdict(each) for each in found]})
     else:
         _show(found)
-    _more(len(found), limit)
+    told_of_more(found, limit)
 
 
 def _show(found: Sequence[control.Value]) -> None:
@@ -182,15 +185,10 @@ def _show(found: Sequence[control.Value]) -> None:
     )
 
 
-def _more(found: int, limit: int) -> None:
-    if found == limit:
-        click.echo(f"({limit} are shown; --limit shows more)", err=True)
-
-
 @ctl.command()
 @click.argument("entity")
 @click.argument("parameter")
-@click.option("--limit", type=click.IntRange(1, 1_000_000), default=50, show_default=True, help="At most so many.")
+@limit_option(50, MOST)
 @json_option
 def history(*, entity: str, parameter: str, limit: int, as_json: bool) -> None:
     """Lists the changes of a parameter, the latest first.
@@ -208,7 +206,7 @@ def history(*, entity: str, parameter: str, limit: int, as_json: bool) -> None:
             [(c.id, c.changed_at, c.previous, c.value, c.restated, c.xid) for c in found],
             empty=f"{entity}.{parameter} has never changed",
         )
-    _more(len(found), limit)
+    told_of_more(found, limit)
 
 
 @ctl.command()
@@ -285,10 +283,11 @@ def restate(*, entity: str, assignments: Sequence[tuple[str, datetime]], reason:
 def _advise(tasks: Sequence[Dependent], to: datetime) -> None:
     for each in tasks:
         click.echo(f"\n{each.task} may have to work again; one of:")
+        quoted = shlex.quote(each.task)
         if each.latched:
-            click.echo(f"  tidemill reactive rewind {each.task} --to {_precise(to)}   # as if it had seen that last")
-            click.echo(f"  tidemill reactive forget {each.task}   # as if it had never run")
-        click.echo(f"  tidemill reactive run {each.task} --record   # once, by hand, and keep what it saw")
+            click.echo(f"  tidemill reactive rewind {quoted} --to {_precise(to)}   # as if it had seen that last")
+            click.echo(f"  tidemill reactive forget {quoted}   # as if it had never run")
+        click.echo(f"  tidemill reactive run {quoted} --record   # once, by hand, and keep what it saw")
 
 
 def _dotted(name: Parameter) -> str:

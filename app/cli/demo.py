@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 
@@ -75,6 +76,7 @@ def producer() -> Spec:
 class Victim:
     job_id: int
     task: str
+    claimed_at: datetime
     at: float
 
 
@@ -142,20 +144,24 @@ class Demo:
         name = worker_names(1)[0]
         with transaction() as session:
             job = _longest_running(session, name)
-        if job is None:
+        if job is None or job.claimed_at is None:
             return
         self._screen.say(f"now {name} is killed with -9, while it runs job {job.id} ({job.task})")
         self._supervisor.named(name).kill()
-        self._victim = Victim(job.id, job.task, now)
+        self._victim = Victim(job.id, job.task, job.claimed_at, now)
 
     def _look_for(self, victim: Victim, now: float) -> None:
+        """Its log says whether it was lost: it may have ended between the look at it and the kill."""
         with transaction() as session:
-            entry = session.scalars(
-                sa.select(JobLog).where(JobLog.job_id == victim.job_id, JobLog.outcome == Outcome.DONE)
-            ).first()
-        if entry is not None:
+            log = session.scalars(_since(victim)).all()
+        if not log:
+            return
+        if log[0].outcome is not Outcome.LOST:
+            self._screen.say(f"job {victim.job_id} ({victim.task}) had ended before: nothing was lost, so once more")
+            self._victim, self._strike_at = None, now
+        elif (done := next((each for each in log if each.outcome is Outcome.DONE), None)) is not None:
             self._screen.say(
-                f"job {victim.job_id} ({victim.task}) lost its worker, was recovered and is done: try {entry.attempt}, "
+                f"job {victim.job_id} ({victim.task}) lost its worker, was recovered and is done: try {done.attempt}, "
                 f"{now - victim.at:.0f} s after the kill (the lease here is {span(settings().lease)})"
             )
             self._victim, self._strike_at = None, float("inf")
@@ -215,6 +221,12 @@ def _processes(session: Session) -> str:
         f"{under_way.get(ProcessState.BROKEN, 0)} broken; tasks: {tasks.get(DecisionState.WORK, 0)} in work, "
         f"{tasks.get(DecisionState.QUEUED, 0)} queued or to be done later"
     )
+
+
+def _since(victim: Victim) -> sa.Select[JobLog]:
+    """What became of it since the claim under which its worker was killed."""
+    known = sa.select(JobLog).where(JobLog.job_id == victim.job_id, JobLog.ended_at >= victim.claimed_at)
+    return known.order_by(JobLog.id)
 
 
 def _longest_running(session: Session, worker: str) -> Job | None:

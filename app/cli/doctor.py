@@ -39,6 +39,6 @@ def doctor(*, as_json: bool) -> None:
 
 def _show(finding: Finding) -> None:
     mark = click.style(f"{finding.level:5}", fg=COLOURS[finding.level], bold=finding.level is not Level.OK)
-    click.echo(f"{mark} {finding.check:14} {finding.detail}")
+    click.echo(f"{mark} {finding.check:16} {finding.detail}")
     if finding.advice:
-        click.echo(f"{'':21}→ {finding.advice}")
+        click.echo(f"{'':23}→ {finding.advice}")

@@ -10,9 +10,8 @@ from typing import Any
 import click
 
 from app import outbox
-from app.cli.arguments import Past
-from app.cli.output import agree, document, json_option, table, when, yes_option
-from app.cli.stage_words import limit_option, several, told_of_more
+from app.cli.arguments import Past, limit_option
+from app.cli.output import agree, document, json_option, several, table, told_of_more, when, yes_option
 from app.db import transaction
 from app.events import Event, Subscriber, subscribe, unsubscribe
 from app.health.events import failing, told

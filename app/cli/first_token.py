@@ -7,13 +7,12 @@ from datetime import timedelta
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from app import audit, tokens
+from app import audit, locks, tokens
+from app.locks import Lock
 from app.tokens import Token
 
 NAME, ROLE = "first-operator", "operator"
 LIFETIME = timedelta(days=90)
-#: So that of programs that start at once only one makes it.
-LOCK = 0x71DE_0002
 MAKE_ONE = "tidemill token create NAME --role operator"
 
 
@@ -23,7 +22,8 @@ def missing(session: Session) -> bool:
 
 def make(session: Session) -> str | None:
     """The token, which nobody can show again; None where there is one of an operator, or was."""
-    session.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
+    # Of programs that start at once, only one makes it.
+    locks.take(session, Lock.FIRST_TOKEN)
     if not missing(session):
         return None
     name = NAME

@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from app.cli import job_change
-from app.cli.arguments import options
-from app.cli.job_filters import FILTERS, QUEUE_ONLY, filters_of, limit_option
+from app.cli.arguments import limit_option, options
+from app.cli.job_filters import FILTERS, QUEUE_ONLY, filters_of
 from app.cli.job_log import entry_as_data, log
-from app.cli.output import document, heading, json_option, table, when
+from app.cli.output import document, heading, json_option, table, told_of_more, when
 from app.cli.periodic import periodic
 from app.db import transaction
 from app.errors import NotFound
@@ -52,8 +52,7 @@ def list_(*, limit: int, as_json: bool, **filters: Any) -> None:
         [(j.id, j.state, j.queue, j.task, _due(j), f"{j.attempts}/{j.max_attempts}", j.error) for j in jobs],
         empty="no such job is in the queue",
     )
-    if len(jobs) == limit:
-        click.echo(f"({limit} are shown; --limit shows more)", err=True)
+    told_of_more(jobs, limit)
 
 
 def _due(job: Job) -> str | None:

@@ -9,7 +9,7 @@ import click
 
 from app.cli.arguments import Past
 from app.jobs.model import JobState, Outcome
-from app.jobs.search import MOST, Filters
+from app.jobs.search import Filters
 
 Decorator = Callable[[Any], Any]
 
@@ -34,9 +34,3 @@ LOG_ONLY: tuple[Decorator, ...] = (
 
 def filters_of(given: dict[str, Any]) -> Filters:
     return Filters(**{name: value for name, value in given.items() if value is not None})
-
-
-def limit_option(default: int) -> Decorator:
-    return click.option(
-        "--limit", type=click.IntRange(1, MOST), default=default, show_default=True, help="At most so many."
-    )

@@ -9,9 +9,9 @@ import click
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from app.cli.arguments import options
-from app.cli.job_filters import FILTERS, LOG_ONLY, filters_of, limit_option
-from app.cli.output import agree, document, json_option, table, yes_option
+from app.cli.arguments import limit_option, options
+from app.cli.job_filters import FILTERS, LOG_ONLY, filters_of
+from app.cli.output import agree, document, json_option, table, told_of_more, yes_option
 from app.db import transaction
 from app.errors import NotFound
 from app.jobs import operate
@@ -42,8 +42,7 @@ def log(*, limit: int, as_json: bool, **filters: Any) -> None:
         document({"log": [entry_as_data(entry) for entry in found]})
         return
     show_entries(found, empty="no such execution is in the log")
-    if len(found) == limit:
-        click.echo(f"({limit} are shown; --limit shows more)", err=True)
+    told_of_more(found, limit)
 
 
 def show_entries(found: Sequence[JobLog], *, empty: str) -> None:

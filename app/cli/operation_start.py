@@ -12,10 +12,9 @@ from app.cli.job_filters import FILTERS as JOB_FILTERS
 from app.cli.job_filters import LOG_ONLY
 from app.cli.job_filters import filters_of as job_filters_of
 from app.cli.operation_words import follow, item_words, rate_words
-from app.cli.output import agree, table, yes_option
+from app.cli.output import agree, several, table, yes_option
 from app.cli.process_search import filter_options, filters_of, template_options, words_of
 from app.cli.process_words import ProcessId
-from app.cli.stage_words import several
 from app.db import transaction
 from app.jobs.search import Filters as JobFilters
 from processes.filters import Filters

@@ -12,7 +12,10 @@ from typing import Any
 import click
 
 # Here too, where all that is shown comes from.
+from app.figures import counted as counted
+from app.words import first_line as first_line
 from app.words import resting as resting
+from app.words import several as several
 from app.words import span as span
 from app.words import when as when
 
@@ -65,6 +68,11 @@ def _cell(value: object) -> str:
             return span(value)
         case _:
             return " ".join(str(value).split())
+
+
+def told_of_more(found: Sequence[Any], limit: int) -> None:
+    if len(found) == limit:
+        click.echo(f"({limit} are shown; --limit shows more)", err=True)
 
 
 def heading(text: str) -> None:

@@ -1,6 +1,7 @@
 """Which process is which of those that `tidemill up` runs: a file for each in its home, while it runs.
 
-`kill -9 $(cat .tidemill/worker-1.pid)` ends that worker and nobody else's.
+`kill -9 -$(cat .tidemill/worker-1.pid)` ends that worker with its children, and nobody else's: each of them leads a
+group of its own. Without the minus its children would end what they are just doing before they are ended as well.
 """
 
 from __future__ import annotations

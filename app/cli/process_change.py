@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from app.cli.output import agree, yes_option
+from app.cli.output import agree, several, yes_option
 from app.cli.process_restart import restart
-from app.cli.process_words import ProcessId, several, standing
+from app.cli.process_words import ProcessId, standing
 from app.errors import BadRequest
 from processes import operate
 from processes.states import ENDED, TaskState
@@ -31,7 +31,7 @@ def abort(*, process_id: int, reason: str | None, yes: bool) -> None:
     if found.state in ENDED:
         raise BadRequest(f"process {process_id} is {found.state}: only one that goes on can be aborted")
     left = sum(task.state is not TaskState.FINISHED for task in found.tasks)
-    of = f", {left} of {several(len(found.tasks))} not finished" if found.tasks else ""
+    of = f", {left} of {several(len(found.tasks), 'task')} not finished" if found.tasks else ""
     click.echo(f"process {process_id} {clean(found.name)} is {found.state}{of}")
     agree(f"Abort process {process_id}?", yes=yes)
     operate.abort(process_id, reason=reason)

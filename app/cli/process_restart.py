@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from app.cli.modules import application
-from app.cli.output import agree, document, json_option, yes_option
-from app.cli.process_words import JsonObject, JsonText, ProcessId, read_json, several, standing
+from app.cli.output import agree, document, json_option, several, yes_option
+from app.cli.process_words import JsonObject, JsonText, ProcessId, read_json, standing
 from app.errors import BadRequest, SettingsError
 from app.settings import settings
 from processes import operate
@@ -101,7 +101,7 @@ def restart(
     agree(_question(planned, task, copy=copy), yes=yes)
     repeat = repeat or _agree_to_repeat(planned, yes=yes)
     done = operate.restart(process_id, task, copy=copy, repeat=repeat, reason=reason, **given)
-    again = f"{several(len(done.again))} again"
+    again = f"{several(len(done.again), 'task')} again"
     if done.copy is not None:
         click.echo(f"process {done.copy} is the copy, {again}: tidemill process show {done.copy}")
     else:
@@ -132,7 +132,7 @@ def _agree_to_repeat(planned: Restarted, *, yes: bool) -> bool:
 
 
 def _tell(found: Shown, planned: Restarted) -> None:
-    click.echo(f"process {found.id} {clean(found.name)} is {found.state}, {several(len(found.tasks))}")
+    click.echo(f"process {found.id} {clean(found.name)} is {found.state}, {several(len(found.tasks), 'task')}")
     actors = {task.number: task.actor for task in found.tasks}
     given = () if planned.given is None else (planned.given,)
     for title, numbers in (
@@ -142,11 +142,11 @@ def _tell(found: Shown, planned: Restarted) -> None:
         ("forgotten, asked for anew", planned.forgotten),
     ):
         if numbers:
-            click.echo(f"  {title:26} {several(len(numbers))}: {_by_actor(actors, numbers)}")
+            click.echo(f"  {title:26} {several(len(numbers), 'task')}: {_by_actor(actors, numbers)}")
     changed = (*given, *planned.again, *planned.follows, *planned.forgotten)
     kept = len(actors.keys() - set(changed))
     if kept > 0:
-        click.echo(f"  {'stay as they are':26} {several(kept)}")
+        click.echo(f"  {'stay as they are':26} {several(kept, 'task')}")
     for name, numbers in planned.not_repeatable.items():
         click.secho(f"! {clean(name, 100)} is not repeatable, and was called: task {listed(numbers)}", fg="yellow")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from app.cli.arguments import Past, options
+from app.cli.arguments import Past, limit_option, options
 from app.cli.output import document, json_option, table
 from app.cli.process_words import Pair, once
 from app.db import transaction
@@ -96,7 +96,7 @@ def _given(words: Mapping[str, Any]) -> dict[str, Any]:
 @template_options
 @click.option("--save", metavar="NAME", help="Save this as a template, and do not search; {shop} is a parameter.")
 @click.option("--before", "before_id", metavar="ID", type=click.IntRange(1, 2**63 - 1), help="Older than this one.")
-@click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="At most so many.")
+@limit_option(50, MOST)
 @json_option
 def search(
     *,

@@ -132,10 +132,6 @@ def standing(process_id: int) -> Shown:
         return showing.load(session, process_id, answers=0, text=0)
 
 
-def several(count: int, word: str = "task") -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
 def known_actor(words: str) -> str:
     with transaction() as session:
         return lookup.actor(session, words)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
-from typing import Any
 
 import click
 
 from app import figures, queues
-from app.cli.arguments import NONE, OrNone, RateText
-from app.cli.output import document, json_option, resting, table
-from app.cli.stage_words import counted
+from app.cli.arguments import NONE, OrNone, RateText, limits_given
+from app.cli.output import counted, document, json_option, resting, table
 from app.db import transaction
 
 
@@ -54,7 +53,7 @@ def list_(*, as_json: bool) -> None:
 def pause(*, name: str) -> None:
     """Lets nothing more of a queue be started; what runs may end."""
     _tell_unknown(name, known=queues.pause(name))
-    click.echo(f"{name} is paused: tidemill queue resume {name}")
+    click.echo(f"{name} is paused: tidemill queue resume {shlex.quote(name)}")
 
 
 @queue.command()
@@ -78,15 +77,7 @@ def limit(*, name: str, rate: str | None, parallel: int | str | None, burst: flo
       tidemill queue limit mail --rate 10/s --burst 20
       tidemill queue limit mail --rate none --parallel 4
     """
-    changes: dict[str, Any] = {}
-    if rate is not None:
-        changes["rate"] = None if rate == NONE else rate
-    if parallel is not None:
-        changes["max_parallel"] = None if parallel == NONE else parallel
-    if burst is not None:
-        changes["burst"] = burst
-    if not changes:
-        raise click.UsageError("Say what to limit: --rate, --parallel or --burst.")
+    changes = limits_given(rate, parallel, burst)
     _tell_unknown(name, known=queues.limit(name, **changes))
     changes = {word: f"{value:g}" if isinstance(value, float) else value for word, value in changes.items()}
     words = ", ".join(

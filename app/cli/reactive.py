@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any
 
 import click
 
 from app.cli import reactive_change, reactive_plan
-from app.cli.arguments import NONE, OrNone, RateText
-from app.cli.output import document, heading, json_option, table
-from app.cli.reactive_arguments import At, limit_option, named, task_argument
+from app.cli.arguments import NONE, OrNone, RateText, changed, limit_option
+from app.cli.output import document, heading, json_option, table, told_of_more
+from app.cli.reactive_arguments import At, named, task_argument
 from app.cli.reactive_words import shown
 from app.db import transaction
 from triggers import listing, lookup, missed, pools
@@ -64,7 +64,7 @@ def list_(*, pool: str | None, state: str | None, windows: bool, limit: int, as_
             [(t.name, t.state, t.pool, t.priority, _last(t), t.ended_at, t.failures or None, t.reason) for t in found],
             empty="there is no such task" if pool or state else "no reactive task is known: run 'tidemill migrate'",
         )
-    _more(len(found), limit)
+    told_of_more(found, limit)
 
 
 def _list_missed(limit: int, *, as_json: bool) -> None:
@@ -78,16 +78,11 @@ def _list_missed(limit: int, *, as_json: bool) -> None:
             [(w.task, w.opened_at, w.closed_at, w.closed_at - w.opened_at, w.run_id, w.reason) for w in found],
             empty="no window was missed",
         )
-    _more(len(found), limit)
+    told_of_more(found, limit)
 
 
 def _last(task: Listed) -> str | None:
     return None if task.run_id is None else f"{task.run_id} {task.last_run}"
-
-
-def _more(found: int, limit: int) -> None:
-    if found == limit:
-        click.echo(f"({limit} are shown; --limit shows more)", err=True)
 
 
 @reactive.command()
@@ -138,7 +133,7 @@ def runs(*, task: str, limit: int, as_json: bool) -> None:
             ],
             empty=f"{name} has never run",
         )
-    _more(len(found), limit)
+    told_of_more(found, limit)
 
 
 def _took(run: PastRun) -> timedelta | None:
@@ -168,12 +163,7 @@ def pool(*, name: str, parallel: int | str | None, rate: str | None, as_json: bo
     """
     with transaction() as session:
         lookup.pool(session, name)
-    changes: dict[str, Any] = {}
-    if parallel is not None:
-        changes["max_parallel"] = None if parallel == NONE else parallel
-    if rate is not None:
-        changes["rate_limit"] = None if rate == NONE else rate
-    if changes:
+    if changes := changed(max_parallel=parallel, rate_limit=rate):
         pools.configure(name, **changes)
     with transaction() as session:
         found = listing.pool(session, name)
@@ -193,7 +183,7 @@ def _show_pool(found: PoolFigures) -> None:
     queue = f"reactive.{found.name}"
     lines = [
         ("limits", ", ".join(limits) or NONE),
-        ("paused", f"yes: tidemill queue resume {queue}" if found.paused else "no"),
+        ("paused", f"yes: tidemill queue resume {shlex.quote(queue)}" if found.paused else "no"),
         ("ageing", f"one priority more for each {found.ageing.total_seconds():g} s of waiting"),
         ("longest hold", NONE if found.max_hold is None else f"{found.max_hold.total_seconds():g} s"),
         ("tasks", found.tasks),
@@ -209,4 +199,5 @@ def _show_pool(found: PoolFigures) -> None:
         found.rate_limit,
     ):
         words = f"--parallel {declared['max_parallel'] or NONE} --rate {declared['rate_limit'] or NONE}"
-        click.echo(f"The code declares other limits; to go back to them: tidemill reactive pool {found.name} {words}")
+        again = f"tidemill reactive pool {shlex.quote(found.name)} {words}"
+        click.echo(f"The code declares other limits; to go back to them: {again}")

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from app.cli.arguments import Past
-from app.jobs.search import MOST
 
 task_argument: Callable[[Any], Any] = click.argument("task", metavar="TASK")
 
@@ -28,12 +27,6 @@ class At(Past):
         if not 2 <= found.year <= 9998:
             self.fail(f"{value!r} lies outside of the years 2 to 9998", param, ctx)
         return found
-
-
-def limit_option(default: int) -> Callable[[Any], Any]:
-    return click.option(
-        "--limit", type=click.IntRange(1, MOST), default=default, show_default=True, help="At most so many."
-    )
 
 
 def named(moment: datetime) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 
 import click
@@ -45,7 +46,7 @@ def run(*, task: str, record: bool, since: datetime | None, until: datetime | No
     window = _window(since, until)
     name = _full_name(task)
     run_id = operate.start(name, record=record, window=window)
-    click.echo(f"run {run_id} of {name} waits for a worker: tidemill reactive why {name}")
+    click.echo(f"run {run_id} of {name} waits for a worker: tidemill reactive why {shlex.quote(name)}")
     with transaction() as session:
         _warn(session, reason_of(session, name))
         if record and window is not None:
@@ -65,9 +66,11 @@ def _window(since: datetime | None, until: datetime | None) -> tuple[datetime, d
 def _warn(session: Session, why: Why) -> None:
     queue = str(why.run.get("queue", queue_of("")))
     if queue not in workers.slots(session):
-        click.echo(f"Note: no live worker takes {queue}; start one: celery -A app worker -Q {queue}", err=True)
+        click.echo(
+            f"Note: no live worker takes {queue}; start one: celery -A app worker -Q {shlex.quote(queue)}", err=True
+        )
     if (pool := listing.pool(session, queue.partition(".")[2])).paused:
-        click.echo(f"Note: pool {pool.name} is paused: tidemill queue resume {queue}", err=True)
+        click.echo(f"Note: pool {pool.name} is paused: tidemill queue resume {shlex.quote(queue)}", err=True)
 
 
 def _warn_of_going_back(seen: tuple[Seen, ...]) -> None:
@@ -168,7 +171,7 @@ def cancel(*, task: str, reason: str, yes: bool) -> None:
     run_id = operate.cancel(name, reason=reason, run=RunId(found.run["id"]))
     click.echo(f"run {run_id} of {name} is cancelled")
     if found.run["kind"] == "regular":
-        click.echo(f"it starts again when its input moves, or after: tidemill reactive release {name}")
+        click.echo(f"it starts again when its input moves, or after: tidemill reactive release {shlex.quote(name)}")
 
 
 @click.command()
@@ -180,7 +183,7 @@ def pause(*, task: str) -> None:
     """
     name = _full_name(task)
     new = operate.pause(name)
-    click.echo(f"{name} {'is' if new else 'was already'} paused: tidemill reactive resume {name}")
+    click.echo(f"{name} {'is' if new else 'was already'} paused: tidemill reactive resume {shlex.quote(name)}")
 
 
 @click.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import time
 from collections.abc import Sequence
@@ -87,7 +88,7 @@ class Readiness:
 def summary(late: Sequence[str], ports: Ports) -> str:
     from app.passes import CONTROL  # reads the settings
 
-    home = settings().home.absolute()
+    home = shlex.quote(str(settings().home.absolute()))
     with transaction() as session:
         queues = [each.name for each in figures.queues(session) if each.slots and each.name != CONTROL]
     lines = [

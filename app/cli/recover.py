@@ -10,9 +10,8 @@ from typing import Any
 
 import click
 
-from app.cli.arguments import Past
-from app.cli.job_filters import limit_option
-from app.cli.output import document, json_option, table
+from app.cli.arguments import Past, limit_option
+from app.cli.output import document, json_option, table, told_of_more
 from app.cli.recover_check import check
 from app.cli.recover_known import known
 from app.cli.recover_operation import operation
@@ -123,5 +122,4 @@ def repairs(
         ],
         empty="nothing was repaired",
     )
-    if len(rows) == limit:
-        click.echo(f"({limit} are shown; --limit shows more)", err=True)
+    told_of_more(rows, limit)

@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from app.cli.arguments import NONE, RateText
+from app.cli.arguments import NONE, RateText, limit_option
 from app.cli.operation_start import start
 from app.cli.operation_words import follow, inquire, item_words, rate_words, selected, told
-from app.cli.output import agree, document, heading, json_option, table, yes_option
-from app.cli.stage_words import limit_option, told_of_more
+from app.cli.output import agree, document, heading, json_option, table, told_of_more, yes_option
 from app.clock import Rate
 from processes.wording import clean
 from recovery import operations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -13,6 +14,7 @@ import click
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from app import logs
+from app.checks import encodable
 from app.cli.actor import actor
 from app.cli.console import console
 from app.cli.ctl import ctl
@@ -32,9 +34,10 @@ from app.cli.status import status
 from app.cli.token import token
 from app.cli.up import up
 from app.errors import SettingsError, TidemillError
+from app.near import shown
 from app.settings import settings
 
-DONE, FAILED, INTERRUPTED = 0, 1, 130
+DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -65,6 +68,13 @@ def run(arguments: list[str] | None = None) -> int:
     debug = _debug()
     if debug:
         logging.getLogger().setLevel(logging.DEBUG)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What cannot be written, such as part of a file name, is told in another form.
+            stream.reconfigure(errors="backslashreplace")
+    if wrong := [word for word in (sys.argv[1:] if arguments is None else arguments) if not encodable(word)]:
+        click.echo(f"Error: {shown(wrong[0])} is not UTF-8", err=True)
+        return WRONG
     try:
         code = tidemill.main(arguments, prog_name="tidemill", standalone_mode=False)
         sys.stdout.flush()
@@ -89,7 +99,8 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _hinted(error: click.ClickException) -> str:
-    text = " ".join(error.format_message().split())
+    # Click's word for a number of which the least or the most is said.
+    text = " ".join(error.format_message().split()).replace("is not a valid integer range", "is not a whole number")
     context = getattr(error, "ctx", None)
     return text if context is None else f"{text.rstrip('.')} (see '{context.command_path} --help')"
 

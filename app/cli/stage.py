@@ -9,21 +9,21 @@ from typing import Any
 import click
 
 from app.cli import stage_change, stage_resweep
+from app.cli.arguments import limit_option
 from app.cli.modules import application
-from app.cli.output import document, heading, json_option, resting, table, when
-from app.cli.stage_words import (
-    ANY_ID,
-    as_declared,
+from app.cli.output import (
     counted,
+    document,
     first_line,
-    id_argument,
-    kind_argument,
-    limit_option,
-    limits,
+    heading,
+    json_option,
+    resting,
     several,
-    stage_argument,
+    table,
     told_of_more,
+    when,
 )
+from app.cli.stage_words import ANY_ID, as_declared, id_argument, kind_argument, limits, stage_argument
 from app.db import transaction
 from app.errors import SettingsError
 from stages import listing, lookup, parked, state_text

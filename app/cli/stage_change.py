@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import click
 
-from app.cli.arguments import NONE, OrNone, RateText
-from app.cli.output import agree, table, when, yes_option
+from app.cli.arguments import OrNone, RateText, limits_given
+from app.cli.output import agree, counted, first_line, several, table, when, yes_option
 from app.cli.progress import progress
-from app.cli.stage_words import (
-    ANY_ID,
-    Ahead,
-    counted,
-    first_line,
-    id_argument,
-    kind_argument,
-    several,
-    stage_argument,
-)
+from app.cli.stage_words import ANY_ID, Ahead, id_argument, kind_argument, stage_argument
 from app.db import transaction
 from app.errors import BadRequest, NotFound
 from stages import listing, lookup, operate, redriving
@@ -43,7 +34,7 @@ def pause(*, stage: str) -> None:
     """
     known = _known(stage)
     new = operate.pause(known)
-    click.echo(f"{known} {'is' if new else 'was already'} paused: tidemill stage resume {known}")
+    click.echo(f"{known} {'is' if new else 'was already'} paused: tidemill stage resume {shlex.quote(str(known))}")
 
 
 @click.command()
@@ -70,15 +61,7 @@ def limit(*, stage: str, rate: str | None, parallel: int | str | None, burst: fl
       tidemill stage limit offer.predict --rate 100/s --parallel 8
       tidemill stage limit offer.predict --rate none
     """
-    changes: dict[str, Any] = {}
-    if rate is not None:
-        changes["rate"] = None if rate == NONE else rate
-    if parallel is not None:
-        changes["max_parallel"] = None if parallel == NONE else parallel
-    if burst is not None:
-        changes["burst"] = burst
-    if not changes:
-        raise click.UsageError("Say what to limit: --rate, --parallel or --burst.")
+    changes = limits_given(rate, parallel, burst)
     known = _known(stage)
     operate.limit(known, **changes)
     told = {"rate": rate, "parallel": parallel, "burst": None if burst is None else f"{burst:g}"}
@@ -116,7 +99,8 @@ def offer(*, kind: str, entity_id: str, stage: str, at: datetime | timedelta | N
         known = lookup.of_kind(session, kind, stage)
     text = lookup.entity(known.kind, entity_id)
     if operate.offer(known, text, at, low=low):
-        click.echo(f"{known.kind} {text!r} is in the queue of {known.name}: tidemill stage check {known.kind} {text}")
+        check = f"tidemill stage check {shlex.join([known.kind, text])}"
+        click.echo(f"{known.kind} {text!r} is in the queue of {known.name}: {check}")
     else:
         click.echo(f"{known.kind} {text!r} was in the queue of {known.name} already, for no later time")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -11,8 +12,7 @@ import click
 from app.cli import following
 from app.cli.arguments import NONE, RateText, options
 from app.cli.modules import application
-from app.cli.output import agree, document, json_option, span, table, yes_option
-from app.cli.stage_words import first_line, told_of_more
+from app.cli.output import agree, document, first_line, json_option, span, table, told_of_more, yes_option
 from app.clock import Rate
 from app.db import transaction
 from app.errors import BadRequest, NotFound
@@ -69,7 +69,9 @@ def walk(*, what: str | None, rate: str | None, wait: bool, yes: bool, as_json: 
     number = _live(name).id if chosen else _start(name, rate)
     if chosen == ["pause"]:
         resweep.pause(number)
-        click.echo(f"the walk over {_words(name)} is paused: tidemill stage resweep {_words(name)} --resume")
+        click.echo(
+            f"the walk over {_words(name)} is paused: tidemill stage resweep {shlex.quote(_words(name))} --resume"
+        )
     elif chosen == ["resume"]:
         if rate is not None:
             resweep.change_rate(number, None if rate == NONE else rate)
@@ -134,7 +136,7 @@ def _start(name: Known, rate: str | None) -> int:
     found = resweep.progress(number)
     click.echo(
         f"a walk over {_words(name)} has begun, about {found.total} entities in {found.parts} parts: "
-        f"tidemill stage resweep {_words(name)} --status"
+        f"tidemill stage resweep {shlex.quote(_words(name))} --status"
     )
     return number
 
@@ -185,7 +187,7 @@ def _follow(name: Known, number: int) -> None:
         lambda each: each.state in _LIVE,
     )
     if found.state in _LIVE:
-        click.echo(f"the walk over {_words(name)} goes on: tidemill stage resweep {_words(name)} --status")
+        click.echo(f"the walk over {_words(name)} goes on: tidemill stage resweep {shlex.quote(_words(name))} --status")
         click.get_current_context().exit(130)
     took = "" if found.ended_at is None else f" in {span(found.ended_at - found.started_at)}"
     unread = f", {found.failed} could not be read" if found.failed else ""

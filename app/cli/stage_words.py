@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
 from app.cli.arguments import NONE, Moment
-from app.figures import counted as counted
-from app.jobs.search import MOST
-from app.words import first_line as first_line
-from app.words import several as several
 from stages.listing import Listed
 
 #: -5 is an id, not an option.
@@ -21,12 +18,6 @@ ANY_ID = {"ignore_unknown_options": True}
 stage_argument: Callable[[Any], Any] = click.argument("stage", metavar="STAGE")
 kind_argument: Callable[[Any], Any] = click.argument("kind", metavar="KIND")
 id_argument: Callable[[Any], Any] = click.argument("entity_id", metavar="ID")
-
-
-def limit_option(default: int, most: int = MOST) -> Callable[[Any], Any]:
-    return click.option(
-        "--limit", type=click.IntRange(1, most), default=default, show_default=True, help="At most so many."
-    )
 
 
 class Ahead(Moment):
@@ -58,9 +49,4 @@ def as_declared(stage: Listed) -> str | None:
     ):
         return None
     words = f"--parallel {declared.get('max_parallel') or NONE} --rate {declared.get('rate_limit') or NONE}"
-    return f"tidemill stage limit {stage.kind}.{stage.name} {words}"
-
-
-def told_of_more(found: Sequence[Any], limit: int) -> None:
-    if len(found) == limit:
-        click.echo(f"({limit} are shown; --limit shows more)", err=True)
+    return f"tidemill stage limit {shlex.quote(f'{stage.kind}.{stage.name}')} {words}"

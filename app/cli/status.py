@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from app import glance
-from app.cli.output import document, heading, json_option, resting, span, table
-from app.cli.stage_words import counted
+from app.cli.output import counted, document, heading, json_option, resting, span, table
 from app.db import transaction
 from app.figures import Executions, ProcessFigures, QueueFigures, ReactiveFigures, StageFigures, WorkerFigures
 from app.glance import REPAIRS_OF

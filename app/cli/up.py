@@ -27,7 +27,7 @@ FLOWER_PORT = 5555
 LOOK_SECONDS = 0.2
 #: Beyond the grace: handing back, saying goodbye to the broker, ending.
 EXTRA_SECONDS = 10.0
-PRODUCER_SECONDS, SERVICE_SECONDS = 5.0, 10.0
+PRODUCER_SECONDS, SERVICE_SECONDS = 15.0, 20.0
 
 
 @click.command()

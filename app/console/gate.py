@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from app.console.status import Refused
-from app.tokens import Holder
+from app.tokens import Holder, bearer
 from app.tokens.memory import Memory
 
-_SCHEME = "bearer "
 _SEND = "send one header 'Authorization: Bearer tdm_…'"
 
 
@@ -32,6 +31,6 @@ class Gate:
 def _text(given: Sequence[str]) -> str:
     if not given:
         raise Refused(401, "unauthenticated", f"no token: {_SEND}")
-    if len(given) > 1 or given[0][: len(_SCHEME)].lower() != _SCHEME:
+    if (found := bearer.secret(given)) is None:
         raise Refused(401, "unauthenticated", f"{_SEND}, and no other")
-    return given[0][len(_SCHEME) :].strip()
+    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 import threading
@@ -22,6 +21,7 @@ from app.console.certificates import Certificates
 from app.console.gate import Gate
 from app.console.site import site
 from app.errors import SettingsError
+from app.hosts import refuse_open
 
 log = logging.getLogger(__name__)
 
@@ -44,18 +44,8 @@ class Options:
     max_calls: int
 
     def __post_init__(self) -> None:
-        if self.tls is None and not self.plaintext and not _only_here(self.host):
-            raise SettingsError(
-                f"{self.host} can be reached from other machines: give --tls-cert and --tls-key, or say --plaintext "
-                "where something in front of this server encrypts"
-            )
-
-
-def _only_here(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        if self.tls is None and not self.plaintext:
+            refuse_open(self.host, self.host)
 
 
 class Server:
@@ -141,7 +131,8 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server(address, family=family, backlog=1024)
     except OSError:
         raise SettingsError(
-            f"{host} port {port} cannot be listened on: it is taken, or no address of this machine"
+            f"{host} port {port} cannot be listened on: it is taken, or no address of this machine; "
+            "TIDEMILL_CONSOLE_HOST, TIDEMILL_CONSOLE_PORT name another"
         ) from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -64,7 +65,7 @@ def _role(connection: Connection) -> str:
 
 
 def _grant(connection: Connection) -> str:
-    return f"as the owner of the schema, run 'tidemill migrate --grant {_role(connection)}'"
+    return f"as the owner of the schema, run 'tidemill migrate --grant {shlex.quote(_role(connection))}'"
 
 
 def clock(connection: Connection) -> Finding:

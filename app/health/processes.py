@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import timedelta
 from typing import Any
 
@@ -83,6 +84,6 @@ def actors(session: Session) -> list[Finding]:
         findings.append(warn("actors", f"no code declares {names} any more, and tasks of them are left", advice))
     if blocked := [each for each in found if each.blocked and each.ready]:
         names = ", ".join(clean(each.name) for each in blocked[:SHOWN])
-        advice = f"when the reason is gone: tidemill actor unblock {clean(blocked[0].name)}"
+        advice = f"when the reason is gone: tidemill actor unblock {shlex.quote(clean(blocked[0].name))}"
         findings.append(warn("actors", f"blocked, with tasks that are ready: {names}", advice))
     return findings or [ok("actors", f"{several(len(found), 'actor')} and deciders, tasks wait for none in vain")]

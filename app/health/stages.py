@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import timedelta
 from typing import Any
 
@@ -55,10 +56,11 @@ def taken(session: Session) -> Finding:
         return ok(
             "stage workers", f"{len(known)} stages, none without a live worker" if slots else "no worker is alive"
         )
+    quoted = shlex.quote(",".join(lonely[:SHOWN]))
     return warn(
         "stage workers",
         f"no live worker takes {_names(lonely)}: what comes there will wait",
-        f"start one with these modules in TIDEMILL_MODULES: celery -A app worker -Q {','.join(lonely[:SHOWN])}",
+        f"start one with these modules in TIDEMILL_MODULES: celery -A app worker -Q {quoted}",
     )
 
 
@@ -94,7 +96,7 @@ def questions(session: Session) -> Finding:
         "should_process",
         f"that of {_names([f'{row.kind}.{row.name}' for row in rows])} raised, so that needless visits are made; "
         f"{first.ask_failures} times in {name}, the last: {first_line(first.ask_failure)}",
-        f"mend it, then begin the count anew: tidemill stage reset {name}",
+        f"mend it, then begin the count anew: tidemill stage reset {shlex.quote(name)}",
     )
 
 
@@ -120,8 +122,8 @@ def walks(session: Session) -> Finding:
             return fail(
                 "resweeps",
                 f"that of {row.kind}.{row.stage} stands still since {span(row.late)}: nobody walks on",
-                f"start a worker for its queue: celery -A app worker -Q stage.{row.kind}.resweep; "
-                f"or cancel it: tidemill stage resweep --cancel {row.kind}.{row.stage}",
+                f"start a worker for its queue: celery -A app worker -Q {shlex.quote(f'stage.{row.kind}.resweep')}; "
+                f"or cancel it: tidemill stage resweep --cancel {shlex.quote(f'{row.kind}.{row.stage}')}",
             )
     broken = [row for row in rows if row.error is not None]
     if broken:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import timedelta
 from typing import Any
 
@@ -9,9 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from app import figures
+from app import duties, figures
 from app.claims.model import is_running
-from app.duties import NAMESPACE
 from app.figures import QueueFigures, WorkerFigures
 from app.health.finding import Finding, fail, ok, warn
 from app.jobs.model import PeriodicJob
@@ -35,7 +35,8 @@ def _or_unwatch(queue: str) -> str:
     kind, _, stage = rest.partition(".")
     if word != STAGE or stage != SYSTEM:
         return ""
-    return f"; or, if no stage looks after {kind} any more: select tidemill.unwatch('{kind}')"
+    text = kind.replace("'", "''")
+    return f"; or, if no stage looks after {kind} any more: select tidemill.unwatch('{text}')"
 
 
 def taken(queues: list[QueueFigures], workers: list[WorkerFigures]) -> list[Finding]:
@@ -45,7 +46,7 @@ def taken(queues: list[QueueFigures], workers: list[WorkerFigures]) -> list[Find
         fail(
             "workers",
             f"queue {each.name}: {each.ready} {each.holds} are ready and no live worker takes them",
-            f"start one: celery -A app worker -Q {each.name}" + _or_unwatch(each.name),
+            f"start one: celery -A app worker -Q {shlex.quote(each.name)}" + _or_unwatch(each.name),
         )
         for each in lonely
     ]
@@ -59,12 +60,7 @@ def taken(queues: list[QueueFigures], workers: list[WorkerFigures]) -> list[Find
 
 def services(session: Session) -> Finding:
     """Each leader holds the lock of its duty; beat's control tasks hold it for moments only."""
-    locks = sa.table("pg_locks", *(sa.column(name) for name in ("locktype", "classid", "granted")))
-    held = session.execute(
-        sa.select(sa.func.count()).where(
-            locks.c.locktype == "advisory", sa.cast(locks.c.classid, sa.BigInteger) == NAMESPACE, locks.c.granted
-        )
-    ).scalar_one()
+    held = len(duties.held(session))
     if held:
         return ok("scheduler", f"{held} duties have a leader")
     return warn(

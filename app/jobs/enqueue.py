@@ -158,7 +158,7 @@ class _Wish:
         due_at, delay = payload.moment("eta", eta)
         expires_at, lifetime = payload.moment("expires", expires)
         return cls(
-            None if queue is None else payload.name("queue", queue),
+            None if queue is None else queue_name(queue),
             None if key is None else payload.name("key", key),
             None if priority is None else payload.rank_of(priority),
             max_attempts,
@@ -174,7 +174,7 @@ class _Wish:
         queue, rank = self.queue, self.rank
         if options:
             _refuse(facts.name, options)
-            queue = queue or (options.get("queue") and payload.name("queue", str(options["queue"])))
+            queue = queue or (options.get("queue") and queue_name(options["queue"]))
             rank = payload.rank_of(options.get("priority") or 0) if rank is None else rank
         args, kwargs = payload.arguments(facts.name, signature.args, signature.kwargs)
         return {
@@ -213,13 +213,17 @@ def queue_of(task: Any, options: Mapping[str, Any]) -> str:
     """Where Celery's own words say so: the call's, then the task's, then `task_routes`; else `jobs`."""
     hook = registry.hooks.get(task.name)
     queue = options.get("queue") or getattr(task, "queue", None) or (hook.queue if hook else _routed(task))
-    return JOBS if queue is None else payload.name("queue", str(queue))
+    return JOBS if queue is None else queue_name(queue)
+
+
+def queue_name(queue: Any) -> str:
+    """Celery takes a `kombu.Queue` wherever it takes a name."""
+    return payload.name("queue", str.__str__(queue) if isinstance(queue, str) else getattr(queue, "name", queue))
 
 
 def _routed(task: Any) -> Any:
     route = task.app.amqp.router.lookup_route(task.name) or {}
-    queue = route.get("queue")
-    return getattr(queue, "name", queue)
+    return route.get("queue")
 
 
 def attempts_of(task: _Task, asked: int | None = None) -> int:

@@ -16,7 +16,7 @@ from app.db import joined, transaction
 from app.errors import BadRequest, NotFound, WrongState
 from app.jobs import endings, payload
 from app.jobs.enqueue import Moment, ring_after_commit
-from app.jobs.model import JOB, Job, JobId, JobLog, JobState, Outcome
+from app.jobs.model import Job, JobId, JobLog, JobState, Outcome
 
 FINAL = (Outcome.DONE, Outcome.CANCELLED, Outcome.EXPIRED, Outcome.ABSORBED, Outcome.FAILED)
 POLL_SECONDS, POLL_MOST_SECONDS = 0.01, 0.25
@@ -88,8 +88,9 @@ def _not_so(tx: Session, job_id: int, verb: str, instead: str) -> BadRequest:
 def retry(job_id: int, *, session: Session | None = None) -> None:
     """A parked job, or one that waits in backoff, is tried now, with all its attempts anew."""
     _checked(job_id)
+    wanted = (Job.id, Job.state, Job.key, Job.queue)
     with joined(session) as tx:
-        job = tx.execute(sa.select(*JOB.c).where(Job.id == job_id).with_for_update()).one_or_none()
+        job = tx.execute(sa.select(*wanted).where(Job.id == job_id).with_for_update()).one_or_none()
         if job is None or job.state == JobState.RUNNING:
             raise _not_so(tx, job_id, "tried again", "it runs now")
         if job.state == JobState.PARKED and job.key is not None:

@@ -7,12 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any, NewType, cast
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ENUM, JSON
+from sqlalchemy.dialects.postgresql import ENUM
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.claims import Claimable, Lane, claim_indexes
 from app.db import SCHEMA, Model
 from app.jobs.payload import RESERVED
+from app.jobs.stored import Stored
 
 JobId = NewType("JobId", int)
 
@@ -61,8 +62,8 @@ class Job(Claimable, Model):
     state: Mapped[JobState] = mapped_column(_enum(JobState, "job_state"), server_default=sa.text("'waiting'"))
     task: Mapped[str]
     #: As `json`, not `jsonb`: what was passed comes back to the letter, floats and \u0000 included.
-    args: Mapped[Any] = mapped_column(JSON, server_default=sa.text("'[]'"))
-    kwargs: Mapped[Any] = mapped_column(JSON, server_default=sa.text("'{}'"))
+    args: Mapped[Any] = mapped_column(Stored, server_default=sa.text("'[]'"))
+    kwargs: Mapped[Any] = mapped_column(Stored, server_default=sa.text("'{}'"))
     key: Mapped[str | None]
     expires_at: Mapped[datetime | None]
     max_attempts: Mapped[int] = mapped_column(sa.SmallInteger, server_default=sa.text("4"))
@@ -102,8 +103,8 @@ class JobLog(Model):
     outcome: Mapped[Outcome] = mapped_column(_enum(Outcome, "job_outcome"))
     queue: Mapped[str]
     task: Mapped[str]
-    args: Mapped[Any] = mapped_column(JSON)
-    kwargs: Mapped[Any] = mapped_column(JSON)
+    args: Mapped[Any] = mapped_column(Stored)
+    kwargs: Mapped[Any] = mapped_column(Stored)
     key: Mapped[str | None]
     rank: Mapped[int] = mapped_column(sa.SmallInteger)
     max_attempts: Mapped[int] = mapped_column(sa.SmallInteger)
@@ -113,7 +114,7 @@ class JobLog(Model):
     ended_at: Mapped[datetime] = mapped_column(server_default=sa.func.clock_timestamp())
     error: Mapped[str | None]
     traceback: Mapped[str | None]
-    result: Mapped[Any | None] = mapped_column(JSON)
+    result: Mapped[Any | None] = mapped_column(Stored)
 
     __table_args__ = (
         sa.Index("job_log_ended_at", "ended_at"),
@@ -134,8 +135,8 @@ class PeriodicJob(Model):
 
     name: Mapped[str] = mapped_column(primary_key=True)
     task: Mapped[str]
-    args: Mapped[Any] = mapped_column(JSON)
-    kwargs: Mapped[Any] = mapped_column(JSON)
+    args: Mapped[Any] = mapped_column(Stored)
+    kwargs: Mapped[Any] = mapped_column(Stored)
     queue: Mapped[str]
     rank: Mapped[int] = mapped_column(sa.SmallInteger)
     max_attempts: Mapped[int] = mapped_column(sa.SmallInteger)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -26,8 +25,6 @@ from app.jobs.enqueue import Moment, ring_after_commit
 from app.jobs.model import JOB, Job, JobId, JobState, KnownTask
 from app.near import nearest, shown
 
-#: As the function has them.
-FIRST, LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, tzinfo=UTC)
 #: How often another producer may come between the look at a key and its use.
 TRIES = 5
 _DEADLOCK = "40P01"
@@ -50,8 +47,8 @@ class Wanted:
 
     def row(self) -> dict[str, Any]:
         args, kwargs = payload.arguments(self.task, self.args, self.kwargs)
-        eta, delay = _moment("eta", self.eta)
-        expires, lifetime = _moment("expires", self.expires)
+        eta, delay = payload.moment("eta", self.eta)
+        expires, lifetime = payload.moment("expires", self.expires)
         return {
             "task": self.task,
             "args": args,
@@ -65,14 +62,6 @@ class Wanted:
             "expires": expires,
             "lifetime": lifetime,
         }
-
-
-def _moment(what: str, value: Moment) -> tuple[Any, Any]:
-    at, span = payload.moment(what, value)
-    if at is not None and not FIRST <= at <= LAST:
-        raise BadRequest(f"{what}={at.isoformat()} must lie between the years 2 and 9998")
-    # In UTC: Postgres does not read every offset that Python can have.
-    return at and at.astimezone(UTC), span
 
 
 class _Overtaken(Exception):

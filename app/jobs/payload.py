@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from app.checks import encodable
@@ -18,6 +18,8 @@ RESERVED = "^(reactive|stage|actor)[.]"
 NAME_LIMIT = 500
 #: A year of more than four digits is something that Postgres can hold and Python cannot read.
 SPAN_LIMIT = timedelta(days=36_525)
+#: In no time zone do the years of these have five digits, or lie before the first.
+FIRST, LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, tzinfo=UTC)
 PRIORITIES = range(-32767, 32768)
 
 _encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
@@ -52,7 +54,7 @@ def limited(what: str, text: str, more: str = "") -> str:
 def rank_of(priority: int) -> int:
     """Larger priority runs first, so smaller rank."""
     if type(priority) is not int or priority not in PRIORITIES:
-        raise BadRequest(f"priority={priority!r} must be a whole number from {PRIORITIES[0]} to {PRIORITIES[-1]}")
+        raise BadRequest(f"priority={_short(priority)} must be a whole number from {PRIORITIES[0]} to {PRIORITIES[-1]}")
     return -priority
 
 
@@ -62,11 +64,14 @@ def moment(what: str, value: datetime | timedelta | float | None) -> tuple[datet
         case None:
             return None, None
         case datetime():
-            if value.tzinfo is None:
+            if value.utcoffset() is None:
                 raise BadRequest(
                     f"{what}={value.isoformat()} has no time zone: give one, such as datetime(…, tzinfo=UTC)"
                 )
-            return value, None
+            if not FIRST <= value <= LAST:
+                raise BadRequest(f"{what}={value.isoformat()} must lie between the years 2 and 9998")
+            # In UTC: Postgres does not read every offset that Python can have.
+            return value.astimezone(UTC), None
         case timedelta() if abs(value) <= SPAN_LIMIT:
             return None, value
         case bool():
@@ -78,15 +83,17 @@ def moment(what: str, value: datetime | timedelta | float | None) -> tuple[datet
         case _:
             pass
     raise BadRequest(
-        f"{what}={value!r} must be a datetime with a time zone, a timedelta, or seconds, of 100 years at most"
+        f"{what}={_short(value)} must be a datetime with a time zone, a timedelta, or seconds, of 100 years at most"
     )
 
 
 def name(what: str, value: str) -> str:
     if type(value) is not str or not value.strip() or "\x00" in value or not encodable(value):
-        raise BadRequest(f"{what}={value!r} must be text that is not empty")
+        raise BadRequest(f"{what}={_short(value)} must be text that is not empty")
     if len(value) > NAME_LIMIT:
         raise TooLarge(f"{what} is {len(value)} characters long, more than {NAME_LIMIT}")
+    if what == "queue" and "," in value:
+        raise BadRequest(f"queue={value!r} has a comma: with -Q, no worker could name it")
     if what == "queue" and (found := re.match(RESERVED, value)):
         raise BadRequest(f"queue={value!r}: jobs cannot go to queues whose name begins with {found[0]!r}")
     return value

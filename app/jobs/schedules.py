@@ -20,7 +20,7 @@ from app.clock import duration
 from app.db import joined, transaction
 from app.errors import BadRequest, NotFound, SettingsError, Unavailable
 from app.jobs import payload
-from app.jobs.enqueue import Signature, attempts_of, insert_rows, queue_of, task_of
+from app.jobs.enqueue import Signature, attempts_of, insert_rows, queue_name, queue_of, task_of
 from app.jobs.model import PeriodicJob
 from app.jobs.timetable import CatchUp, Timetable, due
 
@@ -84,7 +84,7 @@ def periodic(
         "task": task.name,
         "args": args,
         "kwargs": kwargs,
-        "queue": payload.name("queue", queue) if queue is not None else queue_of(task, signature.options),
+        "queue": queue_name(queue) if queue is not None else queue_of(task, signature.options),
         "rank": payload.rank_of(priority),
         "max_attempts": attempts_of(task),
         "catch_up": policy,
@@ -144,24 +144,28 @@ def run_once(limit: int = 100) -> Report:
     fired = jobs = broken = 0
     with transaction() as session:
         now: datetime = session.execute(sa.select(sa.func.now())).scalar_one()
+        # The arguments as they stand there: what cannot be read is parked by the worker of that one job.
+        words, named = (
+            sa.cast(each, sa.Text).label(f"{each.key}_text") for each in (PeriodicJob.args, PeriodicJob.kwargs)
+        )
         rows = session.execute(
-            sa.select(PeriodicJob)
+            sa.select(PeriodicJob, words, named)
             .where(PeriodicJob.next_at <= sa.func.now(), ~PeriodicJob.paused)
             .order_by(PeriodicJob.next_at)
             .limit(limit)
             .with_for_update(skip_locked=True)
-        ).scalars()
-        for row in rows:
+        )
+        for row, args, kwargs in rows:
             try:
                 slots, following = due(
                     Timetable(row.tz, row.cron, row.every), row.next_at, now, CatchUp(row.catch_up), SLOTS_A_PASS
                 )
-            except (BadRequest, ValueError) as error:
+            except (BadRequest, ValueError, OverflowError) as error:
                 # Written by another hand, or a zone that this machine does not know: the others must fire.
                 log.error("periodic job %s cannot fire: %s", row.name, error)
                 row.next_at, broken = now + timedelta(minutes=1), broken + 1
                 continue
-            insert_rows(session, [_job(row, slot) for slot in slots])
+            insert_rows(session, [_job(row, args, kwargs, slot) for slot in slots])
             row.next_at = following
             if slots:
                 row.fired_at, fired, jobs = slots[-1], fired + 1, jobs + len(slots)
@@ -170,13 +174,13 @@ def run_once(limit: int = 100) -> Report:
     return Report(fired, jobs, broken)
 
 
-def _job(row: PeriodicJob, slot: datetime) -> dict[str, Any]:
+def _job(row: PeriodicJob, args: str, kwargs: str, slot: datetime) -> dict[str, Any]:
     all_ = row.catch_up == CatchUp.ALL
     return {
         "queue": row.queue,
         "task": row.task,
-        "args": payload.as_json(row.name, row.args),
-        "kwargs": payload.as_json(row.name, row.kwargs),
+        "args": args,
+        "kwargs": kwargs,
         # One that still waits is not joined by a second, unless every slot counts.
         "key": f"periodic:{row.name}" + (f":{slot.isoformat()}" if all_ else ""),
         "rank": row.rank,

@@ -6,14 +6,14 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
 from app.errors import BadRequest
 
-SHORTEST = timedelta(seconds=1)
+#: Of intervals. What is longer never comes, and a hundred of them lie beyond the last year that there is.
+SHORTEST, LONGEST = timedelta(seconds=1), timedelta(days=36_525)
 
 
 class CatchUp(enum.StrEnum):
@@ -25,6 +25,8 @@ class CatchUp(enum.StrEnum):
 
 
 LATE = timedelta(minutes=1)
+#: A line is one or is none, whatever the time.
+_SOME_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,11 @@ class Timetable:
             raise BadRequest(f"tz={self.tz!r} is not a time zone: write one such as 'Europe/Moscow'") from None
         if self.every is not None and self.every < SHORTEST:
             raise BadRequest(f"every={self.every} is shorter than {SHORTEST.total_seconds():g} s")
+        if self.every is not None and self.every > LONGEST:
+            raise BadRequest(f"every={self.every} is longer than 100 years")
         if self.cron is not None:
             try:
-                CronSim(self.cron, datetime.now(UTC))
+                CronSim(self.cron, _SOME_MOMENT)
             except CronSimError as error:
                 raise BadRequest(f"cron={self.cron!r} is not a cron line: {error}") from None
 
@@ -82,7 +86,9 @@ def due(
                 return slots, slot
             slots.append(slot)
     last = _last_not_after(table, next_at, now)
-    following = next(islice(table.after(last), 1))
+    following = next(table.after(last), None)
+    if following is None:
+        raise BadRequest(f"cron={table.cron!r} never fires again")
     if policy is CatchUp.NONE and now - last > LATE:
         return [], following
     return [last], following

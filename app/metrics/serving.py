@@ -8,7 +8,8 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app import workers
-from app.duties import NAMESPACE, number_of
+from app.duties import number_of
+from app.locks import DUTIES
 from app.metrics import catalogue
 from app.metrics.sample import Sample, named, seconds
 from app.registry import registry
@@ -45,7 +46,7 @@ def _duties(session: Session) -> Iterator[Sample]:
     held = (
         sa.select(lock.objid, age)
         .select_from(_LOCKS.outerjoin(ACTIVITY, ACTIVITY.c.pid == lock.pid))
-        .where(lock.locktype == "advisory", lock.classid == NAMESPACE, lock.objsubid == _TWO_NUMBERS, lock.granted)
+        .where(lock.locktype == "advisory", lock.classid == DUTIES, lock.objsubid == _TWO_NUMBERS, lock.granted)
         .where(lock.database == sa.select(_DATABASES.c.oid).where(_HERE).scalar_subquery())
     )
     ages = {int(objid): age for objid, age in session.execute(held)}

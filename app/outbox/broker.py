@@ -241,6 +241,11 @@ class Broker:
 
     # Messages
 
+    def is_unheard(self) -> bool:
+        """What is published now would go to nobody; False where the broker does not say."""
+        channel = self._connected()
+        return kind_of(self.connection) == "redis" and not channel.get_table(EXCHANGE.name)
+
     def publish(self, messages: Sequence[Message]) -> None:
         """In this order; returns when the broker has them all."""
         if not messages:

@@ -138,6 +138,18 @@ def published(state: State, ids: Sequence[int], **values: Any) -> bool:
         return _move(session, state, error=None, failed_at=None, **values)
 
 
+def passed_over(state: State) -> bool:
+    """All that was visible when the state was read would have gone to nobody."""
+    known = visible(as_snapshot("p_now"))
+    columns = [each.where(known) for each in new_in(as_snapshot("p_snapshot"), Event, Event.id)]
+    new = sa.union_all(*columns).subquery("new")
+    last = sa.select(sa.func.max(new.c.id)).scalar_subquery()
+    values = {"snapshot": at(state.now), "done_id": sa.func.greatest(EventRelay.done_id, last)}
+    parameters = {"p_snapshot": state.snapshot, "p_now": state.now}
+    with transaction() as session:
+        return _move(session, state, parameters, target=None, last_id=None, error=None, failed_at=None, **values)
+
+
 def through(state: State) -> dict[str, Any]:
     """All that was visible in the target is published."""
     return {"snapshot": at(str(state.target)), "target": None, "last_id": None}

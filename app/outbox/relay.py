@@ -6,6 +6,7 @@ Promises:
 - The broker is asked for its mark before and after each batch, and every second while there is nothing to publish. A
   broker without it has been wiped: its queues are made again, and what was published lately is published again before
   anything new. A batch during which the mark went does not count.
+- What nobody would get is not read: it is passed over as a whole, where the broker says who listens (Redis does).
 - While the broker is away, nothing is lost and nobody waits: the row says why, and the next try comes later.
 """
 
@@ -15,7 +16,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app import faults
@@ -105,6 +106,8 @@ class Relay:
         limit = 1 if state.failed else limit
         if state.replay_from is not None:
             return self._replay(broker, state, limit)
+        if state.pending and not state.subscriptions and broker.is_unheard():
+            return self._pass_over(broker, state)
         if state.target is not None:
             return self._targeted(broker, state, limit)
         return self._newest(broker, state, limit) if state.new else Report()
@@ -138,6 +141,16 @@ class Relay:
         values = {"done_id": batch.upto} | (cursor.through(state) if whole else {})
         return self._publish(broker, state, batch, values, lambda upto: {"done_id": upto})
 
+    def _pass_over(self, broker: Broker, state: State) -> Report:
+        """Whoever subscribes from now on wants what is saved from then on; of a broker that was wiped just now, nobody
+        knows who had."""
+        if not broker.marked() or not broker.is_known():
+            return Report(more=True)
+        faults.reach("outbox.before_move")
+        lost = not cursor.passed_over(state)
+        faults.reach("outbox.moved")
+        return Report(lost=lost, more=lost)
+
     def _newest(self, broker: Broker, state: State, limit: int) -> Report:
         ids = reading.new(state, limit)
         if not ids:
@@ -146,7 +159,10 @@ class Relay:
         if batch is None or len(batch.messages) < len(ids):
             return Report(lost=not cursor.aim(state), more=True)
         values: dict[str, Any] = {"snapshot": cursor.at(state.now), "done_id": max(ids[-1], state.done_id)}
-        return self._publish(broker, state, batch, values, None)
+        report = self._publish(broker, state, batch, values, None)
+        # All there was. While much is saved, there is always something new by now: publishing it at once, a few events
+        # at a time, would cost more than the saves.
+        return replace(report, more=False) if report.published else report
 
     def _publish(
         self,

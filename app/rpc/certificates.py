@@ -11,10 +11,11 @@ from typing import Any
 
 import grpc
 
+from app.certificates import load, stamp, told
 from app.errors import SettingsError
 
 log = logging.getLogger(__name__)
-_Stamp = tuple[tuple[int, int, int], ...]
+_WRONG = "the certificate, its key or the CA is none, or they do not belong together"
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,10 @@ class Certificates:
         self._files = files
         self._lock = threading.Lock()
         try:
-            self._stamp = self._now()
+            self._stamp = stamp(files.each())
             self._first = self._read()
         except (OSError, ValueError) as error:
-            raise SettingsError(f"the certificates of the server cannot be used: {_told(error)}") from None
+            raise SettingsError(f"the certificates of the server cannot be used: {told(error, _WRONG)}") from None
 
     def credentials(self) -> grpc.ServerCredentials:
         return grpc.dynamic_ssl_server_credentials(
@@ -47,21 +48,17 @@ class Certificates:
         """Asked at every handshake; None: as before. What cannot be used leaves those that were."""
         with self._lock:
             try:
-                stamp = self._now()
-                if stamp == self._stamp:
+                now = stamp(self._files.each())
+                if now == self._stamp:
                     return None
                 found = self._read()
                 # They may have been written while they were read: then the next handshake looks again.
-                self._stamp = stamp
+                self._stamp = now
             except (OSError, ValueError) as error:
-                log.warning("the changed certificates cannot be used, those before stay: %s", _told(error))
+                log.warning("the changed certificates cannot be used, those before stay: %s", told(error, _WRONG))
                 return None
         log.info("certificates were read again")
         return found
-
-    def _now(self) -> _Stamp:
-        found = (path.stat() for path in self._files.each())
-        return tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in found)
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
         cert, key, *roots = (path.read_bytes() for path in self._files.each())
@@ -71,15 +68,6 @@ class Certificates:
 
     def _check(self) -> None:
         """gRPC takes what it is given, and then refuses every handshake."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # A key that asks for a password would ask it of the terminal.
-        context.load_cert_chain(self._files.cert, self._files.key, password="")
+        context = load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self._files.cert, self._files.key)
         if self._files.client_ca is not None:
             context.load_verify_locations(self._files.client_ca)
-
-
-def _told(error: Exception) -> str:
-    """Of OpenSSL, its reason; of the system, the path too."""
-    if isinstance(error, ssl.SSLError):
-        return f"the certificate, its key or the CA is none, or they do not belong together ({error.reason})"
-    return str(error)

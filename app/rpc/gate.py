@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable
 from grpc import StatusCode
 
 from app.rpc.status import Refused
-from app.tokens import Holder
+from app.tokens import Holder, bearer
 from app.tokens.memory import Memory
 
 HEADER = "authorization"
-_SCHEME = "bearer "
 
 
 class Gate:
@@ -24,10 +23,8 @@ class Gate:
         given = [value for name, value in metadata if name == HEADER]
         if not given:
             raise Refused(StatusCode.UNAUTHENTICATED, f"no token: send '{HEADER}: Bearer …' in the metadata")
-        text = given[0] if isinstance(given[0], str) else ""
-        if len(given) > 1 or text[: len(_SCHEME)].lower() != _SCHEME:
+        if (secret := bearer.secret(given)) is None:
             raise Refused(StatusCode.UNAUTHENTICATED, f"send one '{HEADER}: Bearer …' in the metadata, and no other")
-        secret = text[len(_SCHEME) :].strip()
         holder = self._memory.known(secret) or self._memory.look_up(secret)
         if holder is None:
             raise Refused(StatusCode.UNAUTHENTICATED, "the token is unknown, expired or revoked")

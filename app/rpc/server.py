@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from operator import attrgetter
 import grpc
 
 from app.errors import SettingsError
+from app.hosts import refuse_open
 from app.rpc.calls import Calls
 from app.rpc.certificates import Certificates, Files
 from app.rpc.gate import Gate
@@ -40,21 +40,8 @@ class Options:
     reflection: bool
 
     def __post_init__(self) -> None:
-        if self.tls is None and not self.plaintext and not _only_here(self.listen):
-            raise SettingsError(
-                f"{self.listen} can be reached from other machines: give --tls-cert and --tls-key, or say --plaintext "
-                "where something in front of this server encrypts"
-            )
-
-
-def _only_here(address: str) -> bool:
-    if address.startswith(UNIX):
-        return True
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        if self.tls is None and not self.plaintext and not self.listen.startswith(UNIX):
+            refuse_open(self.listen.rpartition(":")[0], self.listen)
 
 
 class Server:

@@ -11,6 +11,15 @@ ones, finish the entry; pgqueuer as a job for each entity, the prototype and the
 prototype and the floor note each save in an outbox, pgqueuer does not. Processor time is that of scheduler and worker
 with all of their processes and of the database's backends, on the floor that of its two connections; it is left out
 where Postgres runs on another machine.
+
+What remains: of the processor time of a visit that is offered, the worker's child takes one half and its backend the
+other; the passes of the scheduler go by time, and since nobody subscribes here, events are written and not published.
+The child is busy with no one thing: loading entities and states takes 28 %, calling the stage, with its limits and all
+checks of what it returns, 22 %, saving 23 %, claiming 18 %. In the backend it is the number of rows: to save, entity,
+entry and state are each found by key, locked if nobody else has them, found again and written, and a guard is made and
+taken away; the prototype and the floor have no guard, and write without locking first. Saving and committing in one
+round trip gained nothing that could be measured. The claim of the next batch in the transaction that saves would save
+a commit.
 """
 
 from __future__ import annotations

@@ -54,6 +54,7 @@ def rates(run: Run) -> None:
     produces=[("staging.catalogue", "loaded_to")],
     first_run="baseline",
     max_failures=2,
+    backoff="1s",
 )
 def catalogue(run: Run) -> None:
     """What is there when this is released was loaded by hand; only later weeks are its work. Who publishes it

@@ -133,7 +133,7 @@ OF_JOBS: tuple[Invariant, ...] = (
         Verdict.DIAGNOSIS,
         "job_parked",
         selecting(sa.select(Job.id).where(Job.state == _PARKED)),
-        "an operator: tidemill job redrive",
+        "an operator: tidemill job retry",
     ),
     Invariant(
         "a timetable fires when its slot comes",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from app import locks
 from app.claims import Executor
 from app.db import SCHEMA
 from app.jobs.model import JOB, JOB_LOG
@@ -47,7 +48,7 @@ def _of(domain: str) -> Invariant:
 
     def repair(session: Session, keys: Sequence[Key]) -> Done:
         # One at a time: it must not be set back.
-        session.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(name, 0))))
+        locks.take_of(session, name)
         highest = _behind(session, table, columns)
         if highest is None:
             return Done()

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session
 
-from app import outbox
+from app import events, outbox
 from app.db import transaction
 from tests.kit import events as kit
 from tests.kit.cli import Tidemill, one_sentence
@@ -36,6 +36,7 @@ def test_status_before_anything(tidemill: Tidemill) -> None:
 
 
 def test_status_of_what_waits(tidemill: Tidemill, session: Session) -> None:
+    events.subscribe("mail", "#")
     kit.save_all(session, 2)
     kit.publish()
     kit.save_all(session, 3)

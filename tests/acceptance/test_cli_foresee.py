@@ -167,7 +167,7 @@ def test_the_doctor_looks_at_the_service(tidemill: Tidemill, session: Session) -
     Service().run_once()
     assert found() == ("ok", "it follows the changes, in term 1; it has never compared, with no difference")
     level, detail = found(compared_at=now - timedelta(minutes=10))
-    assert (level, detail) == ("warn", "it follows the changes, but it compared 10min ago")
+    assert (level, detail.startswith("it follows the changes, but it compared 10min ")) == ("warn", True)
     level, detail = found(moved_at=now - timedelta(minutes=2))
     assert (level, detail.startswith("its cursor stands still since 2min")) == ("warn", True)
     level, detail = found(moved_at=now, compared_at=now, differences=3)

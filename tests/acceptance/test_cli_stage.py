@@ -197,7 +197,7 @@ def test_ids_that_make_no_sense(tidemill: Tidemill, entity_id: str) -> None:
         ("peek", ("Missing argument 'STAGE'",)),
         ("peek predict --limit 0", ("0 is not in the range",)),
         ("peek predict --limit 99999999999999999999", ("is not in the range",)),
-        ("peek predict --limit many", ("'many' is not a valid integer",)),
+        ("peek predict --limit many", ("'many' is not a whole number",)),
         ("check offer", ("Missing argument 'ID'",)),
         ("check offer e1 --jsn", ("--jsn",)),
         ("limit predict", ("--rate, --parallel or --burst",)),

@@ -21,7 +21,7 @@ from tests.kit.process import Process, Processes
 from tests.kit.waiting import wait_until
 from tidemill import enqueue
 
-SECONDS = 60
+SECONDS = 300
 LEADS = "leader of relay"
 RELAY = tuple(point for point in faults.POINTS if point.startswith("outbox."))
 

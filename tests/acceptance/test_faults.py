@@ -41,7 +41,7 @@ from tests.kit import tasks
 from tidemill import enqueue, transaction
 with transaction() as session:
     enqueue(tasks.record.s("produced"), session=session)
-flush(10)
+flush(60)
 """
 
 
@@ -59,8 +59,9 @@ def test_the_producer_dies(
     point: str, env: dict[str, str], processes: Processes, session: Session, tmp_path: Path
 ) -> None:
     """J1: its transaction is there as a whole, or not at all; what is there runs."""
+    # J4: also where it died before it told anybody, and no scheduler runs.
     producer = processes.python(_PRODUCE, env | die_at(point, tmp_path / "died"), "producer")
-    assert producer.wait(60) == EXIT_STATUS
+    assert producer.wait() == EXIT_STATUS
     committed = 0 if point == "enqueue.before_commit" else 1
     assert rows.count(session) == committed
     processes.celery_worker(env)
@@ -74,7 +75,8 @@ def test_a_worker_dies(point: str, env: dict[str, str], processes: Processes, se
     """J3: whatever it had begun is done in the end, and its log says what happened."""
     env = env | QUICK
     died = tmp_path / "died"
-    worker = processes.celery_worker(env | die_at(point, died), concurrency=1)
+    # A child that dies is noticed by its parent; a slow machine need not hold a claim by the second.
+    worker = processes.celery_worker(env | {"TIDEMILL_LEASE": "1min"} | die_at(point, died), concurrency=1)
     processes.scheduler(env)
     if point == "claim.before_commit":
         limits_for_jobs()
@@ -82,9 +84,9 @@ def test_a_worker_dies(point: str, env: dict[str, str], processes: Processes, se
     if point.startswith("give_back"):
         # What was claimed with a slow job and has not begun goes back after a second.
         ids = _measured_then_slow()
-    wait_until(died.exists, 60)
+    wait_until(died.exists, 300)
     for job_id in ids:
-        assert wait(job_id, 30).outcome is Outcome.DONE, worker.log
+        assert wait(job_id, 300).outcome is Outcome.DONE, worker.log
     assert {value for _, value in rows.executions(session)} >= {"0", "1", "2"}
     _no_invariant_is_broken(session)
 
@@ -99,7 +101,7 @@ def _measured_then_slow() -> list[JobId]:
     """Quick jobs make the next batch large; a slow one in it makes the rest wait."""
     first = [enqueue(tasks.record.s(number)) for number in range(3)]
     for job_id in first:
-        wait(job_id, 20)
+        wait(job_id, 300)
     with transaction() as tx:
         slow = enqueue(tasks.sleep_for.s(3, "slow"), session=tx, priority=1)
         return [*first, slow, *(enqueue(tasks.record.s(number), session=tx) for number in range(10, 15))]
@@ -111,11 +113,11 @@ def test_the_scheduler_dies_while_it_sweeps(
 ) -> None:
     env = env | QUICK
     job_id = enqueue(tasks.crash.s("once", str(tmp_path / "crashed")))
-    processes.celery_worker(env, concurrency=1)
+    processes.celery_worker(env | {"TIDEMILL_LEASE": "1min"}, concurrency=1)
     dying = processes.scheduler(env | die_at(point, tmp_path / "died"))
-    assert dying.wait(60) == EXIT_STATUS
+    assert dying.wait() == EXIT_STATUS
     processes.scheduler(env)
-    assert wait(job_id, 20).outcome is Outcome.DONE
+    assert wait(job_id, 300).outcome is Outcome.DONE
     assert rows.outcomes(session, job_id) == [Outcome.LOST, Outcome.DONE]
     _no_invariant_is_broken(session)
 
@@ -127,7 +129,7 @@ def test_the_scheduler_dies_while_it_fires(
     """J9: once per slot."""
     periodic(tasks.record.s("tick"), every=timedelta(days=1))
     dying = processes.scheduler(env | die_at(point, tmp_path / "died"))
-    assert dying.wait(60) == EXIT_STATUS
+    assert dying.wait() == EXIT_STATUS
     processes.scheduler(env)
     wait_until(lambda: rows.count(session) == 1)
     assert schedules.run_once().fired == 0, "the slot has been fired"

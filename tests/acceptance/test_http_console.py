@@ -76,10 +76,10 @@ def test_both_examples(world: dict[str, str], processes: Processes, session: Ses
         words = f"is not ordered: {amount} is more than 1000" if amount > 1000 else "is ordered, approved by approve.py"
         assert value_of(session, process_id) == f"o-{amount} {words}"
     python.terminate()
-    assert python.wait(60) == 0, python.log
+    assert python.wait() == 0, python.log
     assert python.log.endswith("ended\n")
     server.terminate()
-    assert server.wait(60) == 0, server.log
+    assert server.wait() == 0, server.log
     assert "token approver: 200" in server.log
     for text in (server.log, python.log):
         assert secret.read_text().strip() not in text
@@ -153,7 +153,7 @@ def test_tls_and_a_certificate_that_changes(
     server.wait_for("the certificate was read again")
     assert trusting(other).get("/healthz").status == 200
     server.terminate()
-    assert server.wait(60) == 0
+    assert server.wait() == 0
     assert "PRIVATE" not in server.log
 
 
@@ -168,7 +168,7 @@ def test_stopping_answers_those_who_wait(env: dict[str, str], processes: Process
     assert caller.poll("approve") == []
     server.terminate()
     assert answer(connection).data == {"tasks": []}
-    assert server.wait(60) == 0, server.log
+    assert server.wait() == 0, server.log
     connection.close()
     assert "console: stopped\n" in server.log
 

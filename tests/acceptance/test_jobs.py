@@ -24,7 +24,7 @@ def test_jobs_run_on_every_broker(database_url: str, any_broker_url: str, proces
     with transaction() as session:
         ids = [enqueue(tasks.record.s(number), session=session) for number in range(20)]
     for job_id in ids:
-        assert wait(job_id, 20).outcome is Outcome.DONE
+        assert wait(job_id, 300).outcome is Outcome.DONE
     with Session(db.engine()) as session:
         assert sorted(rows.executions(session)) == sorted(("record", str(number)) for number in range(20))
     assert "tests.kit.tasks.record" in worker.log, "Celery shows the task under its own name"
@@ -35,7 +35,7 @@ def test_jobs_run_on_every_postgres(any_database_url: str, broker_url: str, proc
     ids = enqueue_many([tasks.record.s(number) for number in range(50)])
     kept = enqueue(tasks.flaky.s(2, "again"))
     for job_id in [*ids, kept]:
-        assert wait(job_id, 20).outcome is Outcome.DONE
+        assert wait(job_id, 300).outcome is Outcome.DONE
     with Session(db.engine()) as session:
         assert rows.outcomes(session, kept) == [Outcome.RETRIED, Outcome.RETRIED, Outcome.DONE]
 
@@ -46,7 +46,7 @@ def test_a_worker_alone_finds_what_nobody_rang_for(env: dict[str, str], processe
     wait_until(lambda: rows.known(session, "tests.kit.tasks.record"))
     job_id = session.execute(sa.text("""select tidemill.enqueue('tests.kit.tasks.record', '["sql"]')""")).scalar_one()
     session.commit()
-    assert wait(job_id, 15).outcome is Outcome.DONE
+    assert wait(job_id, 300).outcome is Outcome.DONE
     assert "tidemill.work" in worker.log
 
 
@@ -67,7 +67,7 @@ def test_beat_alone_makes_every_pass(env: dict[str, str], processes: Processes, 
     session.commit()
     processes.celery_worker(env)
     processes.beat(env)
-    assert wait(job_id, 20).outcome is Outcome.DONE
+    assert wait(job_id, 300).outcome is Outcome.DONE
     assert rows.outcomes(session, job_id) == [Outcome.LOST, Outcome.DONE]
 
 
@@ -89,13 +89,13 @@ def test_what_the_log_keeps(env: dict[str, str], processes: Processes, session: 
     """J5: who, when, how long, outcome, error and the signature with its arguments."""
     processes.celery_worker(env, concurrency=1, name="logged")
     job_id = enqueue(tasks.fail.s("x"))
-    ended = wait(job_id, 20)
+    ended = wait(job_id, 300)
     assert ended.outcome is Outcome.FAILED
     entry = session.execute(sa.select(JobLog).where(JobLog.job_id == job_id)).scalar_one()
     assert entry.worker is not None
     assert re.fullmatch(r"logged@\S+/\d+\.[0-9a-f]{6}", entry.worker)
     assert entry.started_at is not None
-    assert timedelta(0) < entry.ended_at - entry.started_at < timedelta(seconds=5)
+    assert timedelta(0) < entry.ended_at - entry.started_at < timedelta(minutes=1)
     assert (entry.task, entry.args, entry.kwargs) == ("tests.kit.tasks.fail", ["x"], {})
     assert entry.error == "RuntimeError: failed on 'x'"
     assert entry.traceback is not None
@@ -118,7 +118,7 @@ def test_how_tasks_end(
     processes.celery_worker(env, concurrency=1)
     processes.scheduler(env, ready=False)
     job_id = enqueue(task)  # type: ignore[arg-type]
-    wait(job_id, 25)
+    wait(job_id, 300)
     assert rows.outcomes(session, job_id) == outcomes
 
 
@@ -126,7 +126,7 @@ def test_one_bad_call_never_fails_its_batch(env: dict[str, str], processes: Proc
     values = ["a", "b", "bad", "c"]
     ids = enqueue_many([tasks.together.s(value) for value in values])
     processes.celery_worker(env, concurrency=1)
-    ended = {value: wait(job_id, 20).outcome for value, job_id in zip(values, ids, strict=True)}
+    ended = {value: wait(job_id, 300).outcome for value, job_id in zip(values, ids, strict=True)}
     assert ended == {"a": Outcome.DONE, "b": Outcome.DONE, "bad": Outcome.FAILED, "c": Outcome.DONE}
 
 
@@ -140,8 +140,8 @@ def test_a_task_that_kills_its_worker_is_parked_and_harms_no_other(
     processes.celery_worker(env, concurrency=1)
     processes.scheduler(env, ready=False)
     for job_id in others:
-        assert wait(job_id, 60).outcome is Outcome.DONE
-    assert wait(poison, 60).outcome is Outcome.LOST
+        assert wait(job_id, 300).outcome is Outcome.DONE
+    assert wait(poison, 300).outcome is Outcome.LOST
     parked = rows.job(session, poison)
     assert parked is not None
     assert (parked.state, parked.attempts) == ("parked", 3)

@@ -98,7 +98,7 @@ def test_every_order_is_shipped_or_refunded(env: dict[str, str], processes: Proc
     # First the clerk: the large order among those above is to find him there.
     words = ["-m", "orders.customers", "--orders", str(ORDERS), "--pause", "0.1", "--stay"]
     customers = processes.start([sys.executable, *words], env, "customers")
-    customers.wait_for("fulfilment: ", 60)
+    customers.wait_for("fulfilment: ", 300)
     beat = processes.beat(env)
     victim = processes.celery_worker(env, 2, name="victim")
     wait_until(lambda: states(session).get("FINISHED", 0) >= 3, 60, "three processes have finished")
@@ -109,7 +109,7 @@ def test_every_order_is_shipped_or_refunded(env: dict[str, str], processes: Proc
     customers.wait_for(r"fulfilment: .*\n(?!.*tidemill process show)", 90)
     wait_until(lambda: states(session).keys() == {"FINISHED"}, 90, "every process has finished")
 
-    proof = run(processes, env, "-m", "orders.proof", "--within", "5")
+    proof = run(processes, env, "-m", "orders.proof", "--within", "60")
     assert "each is there once, and each order as it should be" in proof
     told = re.search(r"fulfilment: (\d+) orders.*charged (\d+) = shipped (\d+) \+ refunded (\d+);", proof)
     assert told is not None, proof
@@ -130,9 +130,9 @@ def test_every_order_is_shipped_or_refunded(env: dict[str, str], processes: Proc
     assert run(processes, env, "-c", START_AGAIN, order).strip() == process
     customers.kill()
     beat.terminate()
-    assert beat.wait(60) == 0, beat.log
+    assert beat.wait() == 0, beat.log
     worker.terminate()
-    assert worker.wait(60) == 0, worker.log
+    assert worker.wait() == 0, worker.log
     # P9: what an actor raises is retried, or read by a decider.
     raised = set(re.findall(r"^orders\.outside\.(\w+):", worker.log, re.MULTILINE))
     assert raised <= {"CourierBusy", "CourierGone", "PaymentRefused"}

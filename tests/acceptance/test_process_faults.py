@@ -19,7 +19,7 @@ from tests.kit.process import Processes
 from tests.kit.waiting import wait_until
 from tidemill import transaction
 
-SECONDS = 60
+SECONDS = 300
 COUNT = 3
 #: Who dies at which point: the program that registers, a child of the worker, the scheduler.
 PRODUCER = ("enqueue.before_commit", "enqueue.committed", "ring.before_publish", "ring.published")
@@ -45,7 +45,7 @@ from tidemill import start, transaction
 with transaction() as session:
     for number in range({COUNT}):
         start(w.journey, number, session=session)
-flush(10)
+flush(60)
 """
 
 

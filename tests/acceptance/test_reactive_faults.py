@@ -17,7 +17,7 @@ from tests.kit.faults import EXIT_STATUS, die_at
 from tests.kit.process import Processes
 from tests.kit.waiting import wait_until
 
-SECONDS = 60
+SECONDS = 300
 #: Who dies at which point. `enqueue.*` is the transaction that makes a run, and rings after its commit.
 EVALUATION = ("start.before_commit", "enqueue.before_commit", "enqueue.committed", "start.committed")
 #: The service makes runs in its own transaction, which has its own points.

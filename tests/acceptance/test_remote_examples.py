@@ -78,7 +78,7 @@ def services(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def port_of(process: Process) -> str:
-    log = process.wait_for(r"listening on 127.0.0.1:[1-9]\d+\n", 60)
+    log = process.wait_for(r"listening on 127.0.0.1:[1-9]\d+\n", 300)
     return str(re.findall(r"listening on 127.0.0.1:(\d+)\n", log)[-1])
 
 
@@ -90,7 +90,7 @@ class Client:
     def call(self, method: str, request: Any, token: str | None = TOKEN) -> Any:
         metadata = [] if token is None else [("authorization", f"Bearer {token}")]
         stub: Any = StageStub(self.channel)  # type: ignore[no-untyped-call]
-        return getattr(stub, method)(request, metadata=metadata, timeout=30, wait_for_ready=True)
+        return getattr(stub, method)(request, metadata=metadata, timeout=60, wait_for_ready=True)
 
     def refused(self, method: str, request: Any, token: str | None = TOKEN) -> tuple[grpc.StatusCode, str]:
         with pytest.raises(grpc.RpcError) as error:
@@ -254,10 +254,10 @@ def test_nobody_calls_without_the_token(service: Client, token: str | None) -> N
 def test_its_health_is_told_to_all(service: Client) -> None:
     stub: Any = health_pb2_grpc.HealthStub(service.channel)
     for name in ("", "tidemill.v1.Stage"):
-        answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=30)
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=60)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
     with pytest.raises(grpc.RpcError):
-        stub.Check(health_pb2.HealthCheckRequest(service="another"), timeout=30)
+        stub.Check(health_pb2.HealthCheckRequest(service="another"), timeout=60)
 
 
 def test_what_it_cannot_do_it_refuses(service: Client) -> None:
@@ -299,7 +299,7 @@ def test_it_speaks_tls_with_those_that_have_a_certificate(services: Services, tm
         with grpc.secure_channel(address, credentials) as channel:
             stub: Any = StageStub(channel)  # type: ignore[no-untyped-call]
             try:
-                stub.Process(visited(), metadata=[("authorization", f"Bearer {TOKEN}")], timeout=30)
+                stub.Process(visited(), metadata=[("authorization", f"Bearer {TOKEN}")], timeout=60)
             except grpc.RpcError as error:
                 found: Any = error
                 return grpc.StatusCode(found.code().value)
@@ -315,7 +315,7 @@ def test_it_ends_when_it_is_asked_to(services: Services) -> None:
         client = Client(process, channel)
         assert client.call("Process", visited()).HasField("patch")
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait() == 0
     assert process.log.endswith("ended\n")
 
 
@@ -329,6 +329,6 @@ def test_it_says_what_is_wrong_with_its_options(services: Services, tmp_path: Pa
             (["--listen", address], f"{address} cannot be listened on"),
         ]:
             process = services.start(*words)
-            assert process.wait(60) != 0
+            assert process.wait() != 0
             assert said in process.log
             assert TOKEN not in process.log

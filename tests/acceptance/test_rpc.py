@@ -64,7 +64,7 @@ def test_tls_and_certificates_that_change(
     authority.pair(expired=True).write(tmp_path, "server")
     assert call(address, secret, trusting(authority)) is UNREACHED
     process.terminate()
-    assert process.wait(60) == 0, process.log
+    assert process.wait() == 0, process.log
     assert "PRIVATE" not in process.log
     assert secret not in process.log
 
@@ -102,14 +102,14 @@ def test_a_call_that_runs_may_end(env: dict[str, str], engine: Engine, processes
         assert caller.update("a", 0, state(1)) > 0
         _lock(other)
         running = pool.submit(caller.update, "a", 1, state(2))
-        wait_until(lambda: _waits(session), 30, "the call waits")
+        wait_until(lambda: _waits(session), 60, "the call waits")
         last = pool.submit(next, watching)
         process.terminate()
         assert last.result(60).status == HealthCheckResponse.NOT_SERVING
-        wait_until(lambda: call(address, "") is UNREACHED, 30, "no new calls")
+        wait_until(lambda: call(address, "") is UNREACHED, 60, "no new calls")
         other.rollback()
         assert running.result(60) == 2
-    assert process.wait(60) == 0, process.log
+    assert process.wait() == 0, process.log
 
 
 def test_a_call_that_does_not_end_is_cut_off(
@@ -121,9 +121,9 @@ def test_a_call_that_does_not_end_is_cut_off(
         caller.read("a")
         _lock(other)
         running = pool.submit(refusal, lambda: caller.update("a", 0, state(2), timeout=50))
-        wait_until(lambda: _waits(session), 30, "the call waits")
+        wait_until(lambda: _waits(session), 60, "the call waits")
         process.terminate()
-        assert process.wait(60) == 0, process.log
+        assert process.wait() == 0, process.log
         assert running.result(60).code() in (StatusCode.CANCELLED, UNREACHED)
         assert "cut off" in process.log
         other.rollback()
@@ -149,7 +149,7 @@ def test_the_database_goes_and_comes_back(
     with rpc.client(address, secret) as caller:
         assert caller.advance("dds.orders", loaded_to=NOON) == ["loaded_to"]
         servers.postgres.kill()
-        wait_until(lambda: code(lambda: caller.get("dds.orders", "loaded_to")) is UNREACHED, 60)
+        wait_until(lambda: code(lambda: caller.get("dds.orders", "loaded_to")) is UNREACHED, 300)
         error = refusal(lambda: caller.get("dds.orders", "loaded_to"))
         assert error.details() == "the database does not answer: try again"
         assert code(lambda: rpc.Client(caller.channel, "tdm_x").get("a", "b")) is UNREACHED
@@ -162,7 +162,7 @@ def test_the_database_goes_and_comes_back(
         caller.advance("dds.orders", loaded_to=NOON)
         assert caller.get("dds.orders", "loaded_to").value.ToDatetime(UTC) == NOON
     process.terminate()
-    assert process.wait(60) == 0, process.log
+    assert process.wait() == 0, process.log
 
 
 def test_many_at_once_and_a_log_without_secrets(env: dict[str, str], engine: Engine, processes: Processes) -> None:
@@ -192,7 +192,7 @@ def test_many_at_once_and_a_log_without_secrets(env: dict[str, str], engine: Eng
         thread.join(90)
     assert set(found) <= {StatusCode.ABORTED, StatusCode.PERMISSION_DENIED, StatusCode.UNAUTHENTICATED}
     process.terminate()
-    assert process.wait(60) == 0, process.log
+    assert process.wait() == 0, process.log
     assert process.log.count("token look: PERMISSION_DENIED") == 3 * 10 * 3
     assert process.log.count("no token: UNAUTHENTICATED") == 3 * 10 * 4
     for secret in secrets:
@@ -243,4 +243,4 @@ def test_a_socket_of_this_machine(env: dict[str, str], engine: Engine, processes
     process, address = rpc.program(processes, env, "--listen", f"unix:{tmp_path}/rpc.sock")
     assert call(address, secret) is StatusCode.OK
     process.terminate()
-    assert process.wait(60) == 0
+    assert process.wait() == 0

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import re
 import signal
-import time
 from datetime import timedelta
 
 import pytest
@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app.embedded import OwnServers
+from app.registry import registry
 from tests.kit import reactive as kit
 from tests.kit import rows
 from tests.kit.database import make_durable
@@ -37,7 +38,7 @@ def _runs(session: Session) -> int:
     return session.execute(sa.select(sa.func.count()).select_from(RUN)).scalar_one()
 
 
-def _followed(session: Session, count: int, seconds: float = 20) -> None:
+def _followed(session: Session, count: int, seconds: float = 60) -> None:
     wait_until(lambda: len(rows.executions(session)) == count, seconds, f"{count} executions")
 
 
@@ -64,11 +65,11 @@ def test_changes_become_work_through_dead_and_frozen_leaders(
     term = _term(session)
     second.stop()
     _move(3)
-    third.wait_for(LEADS, 60)
-    _followed(session, 3, 40)
+    third.wait_for(LEADS, 300)
+    _followed(session, 3)
     assert _term(session) == term + 1
     second.cont()
-    wait_until(lambda: "failed, the next try" in second.log, 60)
+    wait_until(lambda: "failed, the next try" in second.log, 300)
     _move(4)
     _followed(session, 4)
     assert never_within(lambda: _term(session) != term + 1, 1), "the one that woke up did not take it back"
@@ -76,7 +77,7 @@ def test_changes_become_work_through_dead_and_frozen_leaders(
     assert kit.violations() == []
     for each in (second, third):
         each.terminate()
-        assert each.wait(60) == 0, each.log
+        assert each.wait() == 0, each.log
 
 
 def test_postgres_restarts_under_the_service(
@@ -93,20 +94,25 @@ def test_postgres_restarts_under_the_service(
     servers.postgres.kill()
     servers.postgres.start()
     _move(2)
-    _followed(session, 2, 30)
+    _followed(session, 2)
     # What it had in mind was read anew: the server may have lost what was committed last.
     scheduler.wait_for(lambda log: log.count("following 1 reactive tasks") == 2)
     assert scheduler.log.count(LEADS) == 2
 
 
 def test_it_stops_at_once_when_told(env: dict[str, str], processes: Processes) -> None:
+    """From the middle of pauses that would go on for twenty minutes."""
+    more = {"TIDEMILL_MODULES": f"{env['TIDEMILL_MODULES']},tests.kit.patience", "TIDEMILL_LOG_LEVEL": "DEBUG"}
+    names = [name for name, each in registry.passes.items() if each.scheduler]
+
+    def all_were_made(log: str) -> bool:
+        return all(re.search(rf"\b{name}: .* in [\d.]+ ms", log) for name in (*names, "dispatch_shards"))
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        scheduler = processes.scheduler(env)
-        scheduler.wait_for(LEADS)
-        begun = time.monotonic()
+        scheduler = processes.scheduler(env | more)
+        scheduler.wait_for(all_were_made)
         Process._signal(scheduler, number)
-        assert scheduler.wait(60) == 0, scheduler.log
-        assert time.monotonic() - begun < 3
+        assert scheduler.wait() == 0, scheduler.log
         assert "Traceback" not in scheduler.log
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
@@ -17,7 +19,7 @@ from tests.kit.stages_world import Door, Parcel
 from tests.kit.waiting import never_within, wait_until
 from tidemill import transaction
 
-SECONDS = 60
+SECONDS = 300
 #: More than a worker needs to know how quick the stage is, so that it takes several at a time.
 WARM = range(1000, 1010)
 
@@ -26,6 +28,11 @@ WARM = range(1000, 1010)
 def env(env: dict[str, str], engine: Engine) -> dict[str, str]:
     w.create(engine)
     return env | {"TIDEMILL_MODULES": w.MODULES, "TIDEMILL_SWEEP_INTERVAL": "200ms", "TIDEMILL_LEASE": "2s"}
+
+
+def _patient(env: dict[str, str]) -> dict[str, str]:
+    """For workers whose claims nobody is to take back, however slow the machine is."""
+    return env | {"TIDEMILL_LEASE": "10min"}
 
 
 def _made(session: Session, count: int) -> None:
@@ -59,7 +66,7 @@ def _at_rest(session: Session) -> None:
 
 def test_a_worker_that_is_stopped_hands_back(env: dict[str, str], processes: Processes, session: Session) -> None:
     """J8 for visits: in the middle of a batch, at no charge; what was made before is kept."""
-    env |= {"TIDEMILL_GRACE": "300ms", "TIDEMILL_LEASE": "30s"}
+    env |= {"TIDEMILL_GRACE": "300ms", "TIDEMILL_LEASE": "10min"}
     worker = processes.celery_worker(env, concurrency=1)
     scheduler = processes.scheduler(env)
     _warm(session)
@@ -67,7 +74,7 @@ def test_a_worker_that_is_stopped_hands_back(env: dict[str, str], processes: Pro
     _begun(session, 2)
     scheduler.kill()
     worker.terminate()
-    assert worker.wait(60) == 0
+    assert worker.wait() == 0
     assert "Traceback" not in worker.log
     waiting = [(row.entity_id, row.state, row.attempts, row.alone) for row in w.entries(session, "hold")]
     assert waiting == [(each, "waiting", 0, False) for each in ("2", "3", "4")]
@@ -80,12 +87,12 @@ def test_a_worker_that_is_stopped_hands_back(env: dict[str, str], processes: Pro
 
 
 def test_what_ends_within_the_grace_is_kept(env: dict[str, str], processes: Processes, session: Session) -> None:
-    worker = processes.celery_worker(env, concurrency=1)
+    worker = processes.celery_worker(_patient(env), concurrency=1)
     processes.scheduler(env)
     w.doors(session, [1], "silent")
     _begun(session, 1)
     worker.terminate()
-    assert worker.wait(60) == 0
+    assert worker.wait() == 0
     assert w.counted(session, "made = wanted", "door") == 1
     assert w.visited(session, "hold") == ["1"]
 
@@ -94,7 +101,7 @@ def test_a_visit_that_kills_its_worker_is_parked_alone(
     env: dict[str, str], processes: Processes, session: Session
 ) -> None:
     """S17: those that were claimed with it are handed out one by one, and only it is charged."""
-    processes.celery_worker(env, concurrency=1)
+    processes.celery_worker(_patient(env), concurrency=1)
     processes.scheduler(env)
     _warm(session)
     _batch(session, dict.fromkeys(range(1, 10), "") | {5: "poison"})
@@ -118,7 +125,7 @@ def test_a_visit_that_fails_is_tried_again_and_parked(
     env: dict[str, str], processes: Processes, session: Session
 ) -> None:
     """S17: with its error; the others of its batch are fine."""
-    worker = processes.celery_worker(env, concurrency=1)
+    worker = processes.celery_worker(_patient(env), concurrency=1)
     processes.scheduler(env)
     _warm(session)
     _batch(session, {1: "", 2: "bad", 3: ""})
@@ -135,7 +142,7 @@ def test_what_a_dead_child_held_does_not_wait_for_its_lease(
     env: dict[str, str], processes: Processes, session: Session
 ) -> None:
     """The lease is a minute and more; the parent knows at once. The guard of the entity goes as well."""
-    worker = processes.celery_worker(env | {"TIDEMILL_LEASE": "10min"}, concurrency=1)
+    worker = processes.celery_worker(_patient(env), concurrency=1)
     processes.scheduler(env)
     w.doors(session, [1], "gate")
     _begun(session, 1)
@@ -156,20 +163,24 @@ def test_a_worker_that_is_killed_with_its_children(env: dict[str, str], processe
     _begun(session, 2)
     worker.kill()
     w.open_gate(session)
-    processes.celery_worker(env, concurrency=2)
+    processes.celery_worker(_patient(env), concurrency=2)
     _made(session, len(WARM) + 3)
     _at_rest(session)
     assert set(session.execute(sa.select(Door.version).where(Door.id < 10)).scalars()) == {2}
 
 
-def test_a_late_worker_changes_nothing(env: dict[str, str], processes: Processes, session: Session) -> None:
+def test_a_late_worker_changes_nothing(
+    env: dict[str, str], processes: Processes, session: Session, tmp_path: Path
+) -> None:
     """S12: frozen past its lease, the entity is another's; when it wakes up it works on nothing and saves nothing."""
     frozen = processes.celery_worker(env, concurrency=1, name="frozen")
     processes.scheduler(env)
-    w.doors(session, [1], "silent")
+    told = tmp_path / "told"
+    w.doors(session, [1], f"file:{told}")
     _begun(session, 1)
     frozen.stop()
-    processes.celery_worker(env, concurrency=1, name="second")
+    told.touch()
+    processes.celery_worker(_patient(env), concurrency=1, name="second")
     _begun(session, 1, times=2)
     _made(session, 1)
     _at_rest(session)
@@ -185,7 +196,7 @@ def test_a_broker_that_comes_back_empty(
     env: dict[str, str], processes: Processes, session: Session, servers: OwnServers
 ) -> None:
     """R12: with thousands of visits waiting, and more that come while it is away."""
-    processes.celery_worker(env)
+    processes.celery_worker(_patient(env))
     processes.scheduler(env)
     with transaction() as tx:
         tx.execute(sa.insert(Parcel), [{"id": f"before/{each}", "size": each} for each in range(2000)])
@@ -195,7 +206,7 @@ def test_a_broker_that_comes_back_empty(
         tx.execute(sa.insert(Parcel), [{"id": f"away/{each}", "size": each} for each in range(500)])
     servers.broker.start()
     done = "weight = size * 2 AND price = weight + 1 AND reminded"
-    wait_until(lambda: w.counted(session, done) == 2500, 100, "all parcels are done")
+    wait_until(lambda: w.counted(session, done) == 2500, 240, "all parcels are done")
     _at_rest(session)
     assert len(w.visited(session, "weigh")) == 2500
     assert set(session.execute(sa.select(Parcel.version)).scalars()) == {4}
@@ -206,7 +217,7 @@ def test_postgres_restarts_under_visits(
 ) -> None:
     """A visit that works through it is saved as if nothing had been; services come back by themselves."""
     make_durable(session)
-    env |= {"TIDEMILL_LEASE": "20s"}
+    env |= {"TIDEMILL_LEASE": "2min"}
     worker, scheduler, beat = processes.celery_worker(env), processes.scheduler(env), processes.beat(env)
     w.doors(session, [1], "silent")
     _begun(session, 1)
@@ -235,6 +246,6 @@ def test_postgres_crashes_under_a_crowd(
     session.close()
     servers.postgres.kill()
     servers.postgres.start()
-    wait_until(lambda: w.counted(session, "reminded") == 1000, 100, "all parcels are done")
+    wait_until(lambda: w.counted(session, "reminded") == 1000, 240, "all parcels are done")
     _at_rest(session)
     assert set(session.execute(sa.select(Parcel.version)).scalars()) == {4}

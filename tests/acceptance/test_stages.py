@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from itertools import combinations
 
 import psycopg2
 import pytest
@@ -20,7 +20,8 @@ from tests.kit.stages_world import Guest, Parcel
 from tests.kit.waiting import never_within, wait_until
 from tidemill import transaction
 
-SECONDS = 60
+SECONDS = 300
+LATE_SECONDS = 2
 DONE = "weight = size * 2 AND price = weight + 1 AND reminded"
 
 
@@ -127,7 +128,7 @@ def test_an_entity_that_is_deleted_is_nobodys(env: dict[str, str], processes: Pr
 def test_celery_knows_a_stage_under_its_own_name(env: dict[str, str], processes: Processes, session: Session) -> None:
     worker = processes.celery_worker(env, name="known")
     node = re.findall(r"(known@\S+) ready", worker.log)[0]
-    inspect = ("--timeout=10", f"--destination={node}")
+    inspect = ("--timeout=60", f"--destination={node}")
     asked = processes.celery(env, "inspect", "registered", *inspect, name="inspect")
     queues = processes.celery(env, "inspect", "active_queues", *inspect, name="queues")
     assert asked.wait() == queues.wait() == 0
@@ -165,20 +166,20 @@ def _crew(env: dict[str, str], processes: Processes) -> list[Process]:
 
 
 def test_limits_hold_for_the_cluster(env: dict[str, str], processes: Processes, session: Session) -> None:
-    """S15: two workers with 8 slots. At most 3 calls of one stage at once, and no second has more calls of the other
-    than its rate and burst allow."""
+    """S15: two workers with 8 slots. At most 3 calls of one stage at once, and no span of time has more calls of the
+    other than its rate and burst allow."""
     _crew(env, processes)
-    _guests(60)
-    wait_until(lambda: w.counted(session, "seated AND fed", "guest") == 60, SECONDS)
+    _guests(100)
+    wait_until(lambda: w.counted(session, "seated AND fed", "guest") == 100, SECONDS)
     assert max(span.inside for span in w.spans(session, "seat")) <= 3
     seated, fed = w.spans(session, "seat"), w.spans(session, "feed")
     assert len({span.pid for span in seated}) > 1
     begun = [span.begun_at for span in fed]
-    # Every call's own start may be late by what its worker needed to note it.
-    busiest = max(sum(at <= other < at + timedelta(seconds=1) for other in begun) for at in begun)
-    assert busiest <= 20 + 3, busiest
-    # Both stages save the same entities: a call whose save met another is made again, and counts.
-    assert len(fed) <= 1 + 20 * (begun[-1] - begun[0]).total_seconds() + 2
+    # A call notes its own start, late by what a worker of a loaded machine needs for it. Both stages save the same
+    # entities: a call whose save met another is made again, and counts.
+    pairs = combinations(range(len(begun)), 2)
+    spans = ((last - first + 1, (begun[last] - begun[first]).total_seconds()) for first, last in pairs)
+    assert all(calls <= 1 + 20 * (seconds + LATE_SECONDS) for calls, seconds in spans)
     assert invariants.check(session) == []
 
 

@@ -72,7 +72,8 @@ def test_what_an_earlier_release_left_is_worked_off(
     assert script("migrate", env).code == 0
     _is_read(tidemill)
     with Session(db.engine()) as session:
-        processes.celery_worker(env, queues=QUEUES)
+        # Nothing that it does is taken back from it, however slow the machine is.
+        processes.celery_worker(env | {"TIDEMILL_LEASE": "10min"}, queues=QUEUES)
         processes.scheduler(env)
         _is_worked_off(session)
         if name == "before":
@@ -80,8 +81,8 @@ def test_what_an_earlier_release_left_is_worked_off(
         _mend(session)
         parked = next(each["id"] for each in tidemill("job list --state parked --json").data["jobs"])
         assert tidemill(f"job retry {parked}").code == tidemill("queue resume halted").code == 0
-        wait_until(lambda: {"parked", "halted"} <= _count(session).keys(), 120)
-        wait_until(lambda: [json.loads(each) for each in _jobs(session)] == [["late"], ["snoozed"]], 60)
+        wait_until(lambda: {"parked", "halted"} <= _count(session).keys(), 300)
+        wait_until(lambda: [json.loads(each) for each in _jobs(session)] == [["late"], ["snoozed"]], 300)
         assert invariants.check(session) == []
 
 
@@ -116,7 +117,7 @@ def _is_worked_off(session: Session) -> None:
 
 def _flows_on(session: Session, tidemill: Tidemill) -> None:
     """Each task goes on where it had got to."""
-    wait_until(lambda: len(_flows(session, "flow_out")) == 3 and len(_flows(session, "hold_up")) == 2, 120)
+    wait_until(lambda: len(_flows(session, "flow_out")) == 3 and len(_flows(session, "hold_up")) == 2, 300)
     for task in ("run_down", "flow_out"):
         assert _flows(session, task) == [(None, 1), (1, 2), (2, 3)]
     assert _flows(session, "hold_up") == [(None, 1), (1, 2)]
@@ -175,22 +176,22 @@ def test_a_rolling_upgrade_under_load(
         session.rollback()
         migrated = script("migrate", ours)
         assert (migrated.code, "from revision 0003" in migrated.out) == (0, True), migrated.err
-        wait_until(lambda: _workers(session) == {"old", "early"}, 120)
+        wait_until(lambda: _workers(session) == {"old", "early"}, 300)
         early.terminate()
-        assert early.wait(120) == 0, early.log
+        assert early.wait() == 0, early.log
         _orders_by_sql(session, 1)
         _some_more(session)
         new_worker = processes.celery_worker(ours, queues=QUEUES, name="new")
         streams.append(stream("new", "marsh", releases.environment(ROOT, ours, BOTH)))
         processes.scheduler(ours)
-        wait_until(lambda: "new" in _workers(session), 120)
+        wait_until(lambda: "new" in _workers(session), 300)
         for each in (old_scheduler, old_worker):
             each.terminate()
-            assert each.wait(120) == 0, each.log
+            assert each.wait() == 0, each.log
         _orders_by_sql(session, 2)
         _some_more(session)
         over.touch()
-        assert [each.wait(120) for each in streams] == [0, 0], [each.log for each in streams]
+        assert [each.wait() for each in streams] == [0, 0], [each.log for each in streams]
         wait_while_it_moves(lambda: (_jobs(session), _seen(session)), lambda seen: not seen[0] and seen[1])
         _each_was_done_once(session)
         assert invariants.check(session) == []

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import tidemill
+from bench import page, record
 from tests.kit.process import ROOT
 from website.api import documented
 from website.hooks import navigation, without_ways_out
@@ -64,6 +65,11 @@ def test_tables_and_lists_are_drawn_as_such(built: Path) -> None:
 def test_what_is_made_from_code_is_what_the_code_says() -> None:
     wrong = [name for name, text in made().items() if (DOCS / name).read_text() != text]
     assert wrong == [], "run: python -m website"
+
+
+def test_the_figures_of_the_readme_are_those_on_record() -> None:
+    text = page.README.read_text()
+    assert page.readme(text, page.figures(record.read(), page.measures())) == text, "run: python -m bench.page"
 
 
 @pytest.mark.parametrize("name", tidemill.__all__)

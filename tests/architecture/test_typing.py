@@ -37,6 +37,25 @@ def test_the_programs_use_every_public_name() -> None:
 FOR_OTHER_PROGRAMS = {f"processes.outside.{name}" for name in NAMES["processes.outside"]}
 
 
+#: Names of the facade are also where their package is.
+OF_PACKAGES = {
+    "app": ("transaction", "enqueue", "enqueue_many", "Base"),
+    "app.jobs": ("cancel", "snooze", "wait", "this_job", "periodic"),
+    "triggers": (
+        *("ctl", "reactive", "pool", "Run", "Delta", "Delay", "RefDelay", "ChunkDelta", "ChunkDelay", "ChunkRefDelay"),
+        *("All", "Any"),
+    ),
+    "stages": ("Watched", "stage", "Untouched", "Updated", "Patch"),
+    "processes": ("actor", "decider", "start", "Flow", "Retry", "Failure"),
+}
+
+
+def test_the_packages_have_the_names_of_the_facade() -> None:
+    for package, names in OF_PACKAGES.items():
+        for name in names:
+            assert getattr(importlib.import_module(package), name) is getattr(tidemill, name), (package, name)
+
+
 def test_what_is_installed_says_that_it_is_typed(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(words, cwd=ROOT, capture_output=True, check=True)

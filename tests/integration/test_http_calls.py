@@ -45,7 +45,7 @@ def taken_back(session: Session, task: Any) -> None:
     mine = (DECISION.c.process_id == task["process_id"], DECISION.c.number == task["task"])
     session.execute(sa.update(DECISION).where(*mine).values(recovery_time=sa.func.now() - timedelta(seconds=5)))
     session.commit()
-    wait_until(lambda: _swept(session, task), 30, "it is taken back")
+    wait_until(lambda: _swept(session, task), 60, "it is taken back")
 
 
 def _swept(session: Session, task: Any) -> bool:
@@ -84,7 +84,7 @@ def test_errors_are_tried_again_accepted_or_break_the_task(caller: Caller, sessi
     said = caller.release(task, error={"type": "Odd", "message": "no", "traceback": "line 1"})
     assert (said.status, said.data["outcome"]) == (200, "again")
     assert said.data["why"] == "it is tried again in 1 s"
-    (task,) = caller.poll("answer_outside", wait="30s")
+    (task,) = caller.poll("answer_outside", wait="60s")
     assert task["attempt"] == 2
     said = caller.release(task, error={"type": "Declined", "message": "too much"})
     assert (said.status, said.data["outcome"]) == (200, "accepted")
@@ -129,7 +129,7 @@ def test_after_a_restart_by_an_operator_the_old_epoch_counts_no_more(caller: Cal
     said = caller.release(task, value=1)
     assert (said.status, said.data["why"]) == (409, "an operator has restarted the task since it was handed out")
     outside_world.work()
-    (task,) = caller.poll("answer_outside", wait="30s")
+    (task,) = caller.poll("answer_outside", wait="60s")
     assert caller.release(task, value=2).status == 200
     assert finished(session, process_id) == {"value": 2}
 

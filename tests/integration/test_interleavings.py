@@ -24,6 +24,8 @@ CASES = [
     ("job", "late", "time out", "claim"),
     ("job", "late", "time out", "offer"),
     ("job", "late", "time out 1", "time out 2"),
+    ("job", "late", "offer", "claim"),
+    ("job", "late", "offer 1", "offer 2"),
     # S2 S6 S9 S10 S12
     ("visit", "waits", "claim 1", "claim 2"),
     ("visit", "waits", "claim", "other"),
@@ -33,6 +35,9 @@ CASES = [
     *(("visit", "late", "finish", two) for two in ("offer", "other", "claim", "change")),
     *(("visit", "late", "time out", two) for two in ("offer", "other", "claim")),
     ("visit", "late", "time out 1", "time out 2"),
+    *(("visit", "late", "offer", two) for two in ("other", "claim")),
+    ("visit", "late", "offer 1", "offer 2"),
+    ("visit", "late", "other", "claim"),
     # T11 T16 T22
     ("run", "moved", "poll 1", "poll 2"),
     ("run", "moved", "poll", "claim"),
@@ -40,6 +45,8 @@ CASES = [
     ("run", "waits", "claim 1", "claim 2"),
     ("run", "waits", "claim", "move"),
     ("run", "waits", "claim", "poll"),
+    ("run", "late", "time out", "claim"),
+    ("run", "late", "time out 1", "time out 2"),
     *(("run", "late", "begin", other) for other in ("time out", "move", "poll", "claim")),
     *(("run", "begun", one, two) for one in ("finish", "fail") for two in ("time out", "move", "poll", "claim")),
     *(("run", "begun", "time out", other) for other in ("move", "poll", "claim")),

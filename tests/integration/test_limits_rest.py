@@ -54,12 +54,17 @@ def test_pauses_double_up_to_the_longest(session: Session) -> None:
     for _ in range(9):
         found.append(rest(session))
         rested(session)
-    assert found == pytest.approx([0.5, 1, 2, 4, 8, 16, 30, 30, 30], abs=0.2)
+    # What is left of it when the statement ends.
+    assert all(most / 2 < left <= most for left, most in zip(found, [0.5, 1, 2, 4, 8, 16, 30, 30, 30], strict=True)), (
+        found
+    )
 
 
-def test_several_that_find_it_out_at_once_count_once(session: Session) -> None:
+def test_several_that_find_it_out_at_once_count_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    # However slow the machine is, they come within the first pause.
+    monkeypatch.setattr(limits, "REST", limits.REST_MOST)
     for _ in range(3):
-        assert rest(session) <= 0.5
+        assert rest(session) <= limits.REST_MOST.total_seconds()
     assert row(session).rests == 1
 
 

@@ -231,7 +231,7 @@ def test_wait_for_what_never_was_is_an_error_at_once(session: Session) -> None:
 def test_wait_sees_an_end_that_comes_later(session: Session, jobs: Table) -> None:
     job_id = put()
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(wait, job_id, 10)
+        waiting = threads.submit(wait, job_id, 60)
         end(jobs)
         assert waiting.result(60).outcome is Outcome.DONE
 

@@ -20,6 +20,8 @@ from triggers import Delay, RefDelay, missed, operate, retention
 from triggers.model import RUN, MissedWindow
 
 ITEMS = ("dds.items", "loaded_to")
+#: For so long a window is open. A loaded machine sees it, and uses it, within that time.
+OPEN_SECONDS = 6.0
 
 
 @pytest.fixture
@@ -44,8 +46,8 @@ def windows(task: str | None = None) -> list[missed.Missed]:
         return missed.listed(session, task=task)
 
 
-def _expiring(world: World, milliseconds: int = 1500, **more: Any) -> str:
-    kit.advance(now() - timedelta(hours=1) + timedelta(milliseconds=milliseconds))
+def _expiring(world: World, seconds: float = OPEN_SECONDS, **more: Any) -> str:
+    kit.advance(now() - timedelta(hours=1) + timedelta(seconds=seconds))
     return world.task("a", Delay(*ORDERS, "1h"), **({"min_interval": "0s"} | more))
 
 
@@ -75,7 +77,7 @@ def test_a_window_that_closes_unused_is_told_with_the_reason(
         case "resting":
             kit.set_task(task, start_after=now() + timedelta(hours=1), generation=7)
         case "quarantined":
-            values = [[*ORDERS, None, (at := now() - timedelta(minutes=59, seconds=59.5)).isoformat()]]
+            values = [[*ORDERS, None, (at := now() - timedelta(hours=1) + timedelta(seconds=OPEN_SECONDS)).isoformat()]]
             kit.set_task(task, quarantined_at=now(), quarantine_values=values, generation=7)
         case _:
             operate.start(task)
@@ -89,7 +91,7 @@ def test_a_window_that_closes_unused_is_told_with_the_reason(
             )
     if how != "quarantined":
         follower.rest()
-        at = now() - timedelta(minutes=59, seconds=59.6)
+        at = now() - timedelta(hours=1) + timedelta(seconds=OPEN_SECONDS)
     kit.advance(at)
     assert follower.rest() == 0
     wait_until(lambda: _closed(follower), 60)
@@ -108,7 +110,7 @@ def test_a_window_that_was_used_is_not_missed(world: World, follower: Follower) 
 
 def test_a_window_that_was_used_before_the_service_came_is_not_missed(world: World) -> None:
     # T23
-    task = _expiring(world, 1500, min_interval="1h")
+    task = _expiring(world, min_interval="1h")
     assert world.step() == 1
     assert kit.states(task) == ["done"]
     found = Follower()
@@ -121,7 +123,7 @@ def test_a_window_that_the_pass_beside_it_used_is_not_missed(world: World, follo
     # T23
     task = world.task("a", Delay(*ORDERS, "1h"), min_interval="1h")
     follower.rest()
-    kit.advance(now() - timedelta(minutes=59, seconds=59))
+    kit.advance(now() - timedelta(hours=1) + timedelta(seconds=OPEN_SECONDS))
     world.poll()
     follower.rest()
     assert world.serve() == 1

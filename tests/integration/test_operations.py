@@ -262,7 +262,7 @@ def test_several_do_each_item_once(session: Session) -> None:
     together = threading.Barrier(4)
 
     def service(_: int) -> int:
-        together.wait(30)
+        together.wait(60)
         done = 0
         while operations.show(found).ended_at is None:
             done += running.run_once(7).done
@@ -280,14 +280,14 @@ def test_another_one_passes_over_what_is_being_done(session: Session) -> None:
     found = o.over_broken()
     with pause_at("operation.acted") as paused, ThreadPoolExecutor(1) as threads:
         first = threads.submit(running.run_once, 2)
-        paused.wait(30)
+        paused.wait(60)
         assert running.run_once(2).done == 2
         done = [item.process_id for item in operations.items(found, states=[ItemState.DONE])]
         assert done == there[2:]
         # It is not over before the other one has committed.
         assert operations.show(found).ended_at is None
         paused.go_on()
-        assert first.result(30).done == 2
+        assert first.result(60).done == 2
     assert o.counts(found) == ("DONE", 4, 4, 0, 0)
 
 

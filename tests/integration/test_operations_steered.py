@@ -56,10 +56,10 @@ def test_cancelled_while_a_batch_is_under_way(session: Session) -> None:
     found = o.over_broken()
     with pause_at("operation.turn_taken") as paused, ThreadPoolExecutor(1) as threads:
         batch = threads.submit(running.run_once, 10)
-        paused.wait(30)
+        paused.wait(60)
         operations.cancel(found, reason="enough")
         paused.go_on()
-        batch.result(30)
+        batch.result(60)
     told = operations.show(found)
     assert (str(told.state), told.done) == ("CANCELLED", 10)
     assert o.work_off() == [running.Report()]

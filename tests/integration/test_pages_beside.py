@@ -43,7 +43,7 @@ def test_the_demo_has_a_page_more(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "/demo" in person.get("/").links
         page = person.get("/demo")
         assert "export TIDEMILL_HOME=/srv/tidemill" in page.text
-        assert "kill -9 $(cat /srv/tidemill/worker-1.pid)" in page.text
+        assert "kill -9 -$(cat /srv/tidemill/worker-1.pid)" in page.text
         assert {"/log?outcome=lost", "/processes?state=BROKEN"} <= set(page.links)
         assert all(
             person.get(each).status == 200 for each in page.links if each.startswith("/") and "task=" not in each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 import threading
@@ -66,7 +67,7 @@ def test_a_worker_that_is_silent_is_to_be_started_again(
     session.commit()
     said = tidemill("probe worker --name mail --live")
     assert said.code == 1
-    assert f"worker {name} reported 30s ago" in said.out
+    assert re.search(f"worker {re.escape(name)} reported [3-9][0-9]s ago", said.out), said.out
 
 
 def test_a_database_that_is_away_is_no_reason_to_start_again(tidemill: Tidemill, no_database: Any) -> None:

@@ -216,6 +216,7 @@ def test_what_takes_long_to_load_is_worked_on_all_the_same(session: Session, mon
         pause(keeper.REST_SECONDS + 2 * keeper.TICK_SECONDS)
         return load(*arguments)
 
+    preferences.configure("toil", {"work_timeout": "1min"})
     found = _crowd(["x"])
     monkeypatch.setattr(loading, "load", slow)
     r.serve("toil")

@@ -13,6 +13,7 @@ import processes
 from processes import operate, preferences
 from processes.answers import Handed
 from processes.states import ProcessState
+from recovery import graphs
 from recovery import processes as late_processes
 from tests.kit import process_rows as r
 from tests.kit import process_world as w
@@ -266,3 +267,33 @@ def test_a_process_that_is_late_stays_broken_when_a_task_heals(session: Session)
     assert r.process(session, found).error.startswith("ProcessTimeout")
     assert r.word(r.well(second)) == "taken"
     assert r.state(session, found) is ProcessState.FINISHED
+
+
+def _looked_at_in(session: Session, table: str = "graph", key: str = "process_id") -> str:
+    """When recovery looks at it, in hours; afterwards, as if that had been planned long ago."""
+    query = f"SELECT round(extract(epoch FROM recovery_time - now()) / 3600, 1) AS hours FROM tidemill.{table}"  # noqa: S608
+    (row,) = r.rows(session, query)
+    r.execute(f"UPDATE tidemill.{table} SET recovery_time = now() + interval '1 min' WHERE {key} > 0")  # noqa: S608
+    return str(row.hours)
+
+
+def test_every_change_of_a_graph_puts_off_its_look_by_the_idle_timeout_of_the_type(session: Session) -> None:
+    # P2 P7
+    preferences.configure("crowd", {"idle_process_timeout": "3h"})
+    found = processes.start(w.crowd, ["x", "y"])
+    assert _looked_at_in(session, "process", "id") == "3.0"
+    r.begin(found)
+    assert _looked_at_in(session) == "3.0", "begun"
+    r.well_with(r.handed_out("crowd"), ["x", "y"])
+    assert _looked_at_in(session) == "3.0", "a result with new tasks"
+    assert r.word(r.badly(r.handed_out("toil"), final=True)) == "broken"
+    assert _looked_at_in(session) == "3.0", "a task that broke"
+    r.handed_out("toil")
+    r.let_pass()
+    assert r.sweep().restarted == 1
+    assert _looked_at_in(session) == "3.0", "a task that was taken back"
+    operate.restart(found, 2)
+    assert _looked_at_in(session) == "3.0", "an operator's restart"
+    r.let_pass(table="graph")
+    graphs.run_once()
+    assert _looked_at_in(session) == "3.0", "a look that found nothing to do"

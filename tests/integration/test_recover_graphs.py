@@ -156,7 +156,7 @@ def test_two_sweeps_at_once_repair_once(session: Session) -> None:
         second = graphs.look([found.id, other.id])
         assert (second.busy, second.repaired) == (1, 1)
         paused.go_on()
-        first.join(30)
+        first.join(60)
     assert count(session, "repair") == 2
     assert r.check(session) == {}
 
@@ -208,7 +208,7 @@ def test_a_sweep_waits_for_nobody(session: Session, engine: Engine, first: str, 
         thread.start()
         wait_until(lambda: r.waits_for_a_lock(session))
         assert getattr(_do(second, found), "repaired", 0) == 0
-    thread.join(30)
+    thread.join(60)
     _do(second, found)
     assert r.check(session) == {}
     if first != "abort":

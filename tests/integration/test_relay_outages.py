@@ -68,7 +68,7 @@ def test_a_relay_dies_and_the_broker_is_wiped(point: str, session: Session, any_
     kit.save_all(session, 7)
     kit.publish(limit=LIMIT)
     seen = kit.Seen()
-    with events.Subscriber("mail", "#", timeout=5) as subscriber:
+    with events.Subscriber("mail", "#", timeout=kit.SECONDS) as subscriber:
         for event, _ in zip(subscriber, range(4), strict=False):
             seen(event)
     kit.save_all(session, 5)

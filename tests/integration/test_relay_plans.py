@@ -95,6 +95,27 @@ def test_what_is_new_after_a_long_history(backlog: Engine, session: Session) -> 
         assert plan.pages < 60
 
 
+@pytest.mark.parametrize("writer", ["closed", "open"])
+def test_passing_over_what_is_new_after_a_long_history(backlog: Engine, session: Session, writer: str) -> None:
+    cursor.begin(None)
+    with Session(backlog) as late:
+        if writer == "open":
+            kit.save(late, "late")
+        session.execute(sa.text("UPDATE tidemill.event_relay SET snapshot = pg_current_snapshot()"))
+        session.commit()
+        ids = kit.save_all(session, 5)
+        state = cursor.poll()
+        assert state is not None
+        with captured(backlog) as found:
+            assert cursor.passed_over(state)
+        assert kit.state(session).done_id == ids[-1]
+        plan = explain(backlog, _only(found, "pg_snapshot_xip"), analyze=True)
+        _nothing_whole(plan)
+        assert plan.indexes() >= {"event_xid"}
+        assert plan.pages < 60
+        late.rollback()
+
+
 def test_ids_that_were_published_long_ago_are_passed_over_in_steps(backlog: Engine, session: Session) -> None:
     """A writer that was open for long commits what has the lowest id: what lies between is not read at once."""
     cursor.begin(None)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from celery.exceptions import Retry
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from app import claims, db
@@ -111,7 +113,7 @@ def test_expired_jobs_do_not_run(runner: Runner, session: Session) -> None:
 
 
 @contextmanager
-def _calling(runner: Runner, call: Callable[[], None]) -> Iterator[None]:
+def _calling(runner: Runner, call: Callable[[], object]) -> Iterator[None]:
     """`tests.called` does this."""
 
     def body() -> None:
@@ -296,15 +298,38 @@ def test_what_celery_lets_through_is_a_failure_of_the_job(runner: Runner, sessio
     assert rows.outcomes(session, job_id) == [Outcome.FAILED]
 
 
-@pytest.mark.parametrize("words", [{"countdown": float("nan")}, {"countdown": 1e12}, {"max_retries": 100_000}])
-def test_nonsense_in_a_retry_ends_the_attempt(runner: Runner, session: Session, words: dict[str, Any]) -> None:
+YEAR_10000 = datetime.max.replace(tzinfo=timezone(-timedelta(hours=12)))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [{"countdown": float("nan")}, {"countdown": 1e12}, {"eta": YEAR_10000}, {"eta": "now"}, {"max_retries": math.nan}],
+)
+def test_nonsense_in_a_retry_parks_and_says_so(runner: Runner, session: Session, words: dict[str, Any]) -> None:
+    with _calling(runner, lambda: celery_app.tasks["tests.called"].retry(**({"countdown": 60} | words))):
+        job_id = _enqueue_call(session)
+        _run(runner)
+    assert (rows.state(session, job_id), rows.outcomes(session)) == ("parked", [Outcome.FAILED])
+    assert f"BadRequest: tests.called: {next(iter(words))}=" in (_logged(session, job_id)[0].error or "")
+
+
+@pytest.mark.parametrize("when", [float("inf"), 1e300, "soon", YEAR_10000], ids=str)
+def test_so_does_nonsense_in_a_retry_that_is_raised(runner: Runner, session: Session, when: Any) -> None:
     def again() -> None:
-        celery_app.tasks["tests.called"].retry(**({"countdown": 60} | words))
+        raise Retry(when=when)
 
     with _calling(runner, again):
         job_id = _enqueue_call(session)
         _run(runner)
-    assert rows.state(session, job_id) == ("waiting" if "max_retries" in words else "parked")
+    assert rows.state(session, job_id) == "parked"
+    assert "BadRequest: when=" in (_logged(session, job_id)[0].error or "")
+
+
+def test_more_tries_than_there_can_be_are_all_that_there_are(runner: Runner, session: Session) -> None:
+    with _calling(runner, lambda: celery_app.tasks["tests.called"].retry(countdown=60, max_retries=100_000)):
+        _enqueue_call(session)
+        _run(runner)
+    assert session.scalars(sa.select(Job.state)).one() == "waiting"
 
 
 def test_a_commit_that_fails_leaves_the_lease_alive(runner: Runner, session: Session) -> None:

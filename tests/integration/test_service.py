@@ -226,12 +226,13 @@ def test_a_task_that_only_a_newer_release_can_read_stops_no_other(
 
 
 def test_a_rest_ends_by_itself(world: World, follower: Follower) -> None:
-    task = world.task("a", Delay(*ORDERS, "1d"), min_interval="300ms")
+    task = world.task("a", Delay(*ORDERS, "1d"), min_interval="1h")
     kit.advance(now())
     assert follower.rest() == 1
     world.serve()
     assert follower.rest() == 0, "its min_interval is not over"
     assert follower.memory.next_timer is not None
+    kit.set_task(task, start_after=now() + timedelta(milliseconds=300), generation=TASK.c.generation + 1)
     wait_until(lambda: follower.rest() == 1, 60)
     assert kit.states(task) == ["done", "waiting"]
 

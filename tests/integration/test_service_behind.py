@@ -63,8 +63,8 @@ def test_a_rest_that_the_clock_took_back_ends_all_the_same(world: World) -> None
     kit.advance(day(1))
     follower.rest()
     world.serve()
-    kit.set_task(task, start_after=sa.func.now() + timedelta(seconds=1), generation=TASK.c.generation + 1)
+    kit.set_task(task, start_after=sa.func.now() + timedelta(seconds=5), generation=TASK.c.generation + 1)
     follower.rest()
-    kit.set_task(task, start_after=sa.func.now() + timedelta(seconds=2))
+    kit.set_task(task, start_after=sa.func.now() + timedelta(seconds=6))
     wait_until(lambda: follower.once().started, 60)
     assert kit.states(task) == ["done", "waiting"]

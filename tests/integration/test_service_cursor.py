@@ -231,8 +231,7 @@ def test_a_leader_that_froze_within_a_pass_holds_nobody_up_and_writes_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # T19: the server ends its transaction; what it wakes up to is an error, and then another's term.
-    monkeypatch.setattr(cursor, "FROZEN_SECONDS", 1)
-    monkeypatch.setattr(cursor, "_LOCKING", cursor._LOCKING)
+    monkeypatch.setattr(cursor, "FROZEN_SECONDS", 10)
     task = world.task("a", Delta(*ORDERS, "1d"))
     frozen, errors = Follower(), list[BaseException]()
     frozen.rest()

@@ -28,6 +28,12 @@ from tests.kit.tasks import noop
 SHARDS = 16
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, nobody is gone until a test says so."""
+    monkeypatch.setattr(shares, "GONE", timedelta(minutes=10))
+
+
 class Noting(Publisher):
     def __init__(self) -> None:
         self.bells: list[Bell] = []

@@ -42,10 +42,27 @@ def test_one_argument_is_enough(session: Session) -> None:
     assert found.due_at == found.enqueued_at
 
 
+def test_a_newer_call_with_its_key_takes_nothing_of_the_older(session: Session) -> None:
+    """Also not the trace of whoever put that in."""
+    older = call_and_commit(session, "'mail.send', key => 'k'")
+    change = {"trace": "00-1-1-01", "attempts": 2, "error": "once"}
+    session.execute(sa.update(Job).where(Job.id == older).values(**change))
+    session.commit()
+    assert call_and_commit(session, "'mail.send', '[7]', key => 'k'") == older
+    found = job(session, older)
+    assert found is not None
+    assert (found.args, found.trace, found.attempts, found.error) == ([7], None, 0, None)
+
+
 def call_and_commit(session: Session, words: str, **values: Any) -> JobId:
     found = call(session, words, **values)
     session.commit()
     return found
+
+
+def test_a_queue_that_no_worker_could_name_is_refused(session: Session) -> None:
+    with pytest.raises(sa.exc.DataError, match="queue 'a,b' has a comma"):
+        call(session, "'mail.send', queue => 'a,b'")
 
 
 def test_every_argument_by_name(session: Session) -> None:

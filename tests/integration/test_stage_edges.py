@@ -115,7 +115,8 @@ def test_an_entity_that_is_deleted_costs_the_others_of_its_batch_nothing(stages:
 
     stages.stage("publish", does=process)
     stages.asked("a", "b", "c")
-    server = stages.server(lease=timedelta(seconds=3))
+    # A third of it is waited for.
+    server = stages.server(lease=timedelta(seconds=30))
     server.serve(queue_of("offer", "publish"), 100)
     stages.serve("publish")
     assert [entity(each).status for each in "bc"] == ["live", "live"]

@@ -319,7 +319,7 @@ def test_the_order_of_locks_is_what_keeps_from_deadlocks(
         try:
             one.execute(sa.text(second))
             one.commit()
-            deadlocked = waits.exception(10)
+            deadlocked = waits.exception(60)
         except sa.exc.OperationalError as error:
             deadlocked = error
             one.rollback()

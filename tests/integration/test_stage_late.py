@@ -102,7 +102,7 @@ def test_a_guard_that_a_stranger_has_locked_holds_up_no_claim(stages: Stages, wa
     execute(sa.delete(GUARD).where(GUARD.c.entity_id == "b"))
     with Session(engine()) as other:
         # A claim that waits gets both in the end.
-        other.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = '10s'"))
+        other.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = '60s'"))
         other.execute(sa.delete(GUARD).where(GUARD.c.entity_id == "a"))
         # Also one that has room for the first only.
         assert [row.entity_id for row in _take("two", want).rows] == ["b"]

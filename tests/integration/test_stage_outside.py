@@ -60,7 +60,7 @@ def test_the_second_waits_for_the_first(  # S19
     with Session(engine) as first, ThreadPoolExecutor(1) as pool:
         made = outside.update(*KEY, version, packed(new), session=first)
         second = pool.submit(outside.update, *KEY, version, state(9))
-        wait_until(lambda: waits(session), 30, "the second waits")
+        wait_until(lambda: waits(session), 60, "the second waits")
         if commits:
             first.commit()
             error = second.exception(60)
@@ -97,7 +97,7 @@ def test_an_update_while_a_visit_works_is_a_conflict(stages: Stages) -> None:  #
     stages.stage("publish", does=does, state=Int64Value)
     assert outside.update(*KEY, 0, None, visit=True) == 0
     stages.serve("publish")
-    wait_until(lambda: again(stages, seen), 30, "it is made again")
+    wait_until(lambda: again(stages, seen), 60, "it is made again")
     assert seen == [None, 5]
     assert (kept(), outside.read(*KEY).version) == (5, 1)
     assert entity("a").price is None
@@ -121,7 +121,7 @@ def test_nor_is_a_state_that_the_visit_leaves_as_it_is_written_over(stages: Stag
     with transaction() as tx:
         tx.execute(sa.text("SELECT tidemill.offer('offer', 'publish', 'a')"))
     stages.serve("publish")
-    wait_until(lambda: again(stages, seen), 30, "it is made again")
+    wait_until(lambda: again(stages, seen), 60, "it is made again")
     assert seen[:2] == [1, new]
     assert entity("a").price is None
     assert kept() == new
@@ -144,7 +144,7 @@ def test_a_state_that_was_removed_and_made_anew_is_another_one(stages: Stages) -
     with transaction() as tx:
         tx.execute(sa.text("SELECT tidemill.offer('offer', 'publish', 'a')"))
     stages.serve("publish")
-    wait_until(lambda: again(stages, seen), 30, "it is made again")
+    wait_until(lambda: again(stages, seen), 60, "it is made again")
     assert seen == [1, 8]
     assert outside.read(*KEY).version > read
     with pytest.raises(VersionConflict):
@@ -194,7 +194,7 @@ def test_an_entity_that_is_being_written_is_waited_for(stages: Stages, engine: E
     with Session(engine) as other, ThreadPoolExecutor(1) as pool:
         other.execute(sa.text("UPDATE public.offer SET price = 1 WHERE id = 'a'"))
         made = pool.submit(outside.update, *KEY, 0, state(1))
-        wait_until(lambda: waits(session), 30, "the update waits")
+        wait_until(lambda: waits(session), 60, "the update waits")
         other.commit()
         assert made.result(60) == 1
 

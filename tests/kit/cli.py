@@ -58,7 +58,7 @@ def tidemill(capsys: pytest.CaptureFixture[str]) -> Tidemill:
 def script(words: str, env: Mapping[str, str], cwd: Path = ROOT, more: Sequence[str] = ()) -> Said:
     command = [str(SCRIPT), *words.split(), *more]
     done = subprocess.run(
-        command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60
+        command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300
     )
     return Said(done.returncode, done.stdout, done.stderr)
 

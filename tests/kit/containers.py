@@ -70,7 +70,7 @@ class LocalContainer:
             self.process.terminate() if number == 15 else self.process.stop()
             self.process.wait(60)
 
-    def restart(self, timeout: float = 10) -> None:
+    def restart(self, timeout: float = 60) -> None:
         if self.status == "running":
             self.process.terminate()
             try:
@@ -82,7 +82,7 @@ class LocalContainer:
 
     def exec_run(self, command: str | list[str]) -> tuple[int, bytes]:
         words = shlex.split(command) if isinstance(command, str) else command
-        ran = subprocess.run(words, capture_output=True, env=self.process.env, cwd=ROOT, check=False, timeout=30)
+        ran = subprocess.run(words, capture_output=True, env=self.process.env, cwd=ROOT, check=False, timeout=60)
         return ran.returncode, ran.stdout + ran.stderr
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 
 import sqlalchemy as sa
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.orm import Session
 
 from app import db
 from app.db import new_engine
 from app.migrate import migrate
+from app.settings import settings
 from tests.kit import visit
+from tests.kit.waiting import wait_until
 
 #: What the tasks of `tests.kit.tasks` did, so that a test can count executions.
 EXECUTION = """
@@ -137,6 +140,18 @@ def make_durable(session: Session) -> None:
     session.commit()
     session.close()
     db.dispose()
+
+
+def up_for_long(engine: Engine) -> None:
+    """Waits until the server has been up for a lease: before, sweeps find nothing (R6). Of a test that is played alone,
+    it may just have been started."""
+    wait_until(lambda: _up_for(engine, settings().lease), what="the server has been up for a lease")
+
+
+def _up_for(engine: Engine, lease: timedelta) -> bool:
+    up = sa.func.pg_postmaster_start_time() < sa.func.now() - lease
+    with engine.connect() as connection:
+        return bool(connection.execute(sa.select(up)).scalar_one())
 
 
 def _read(url: str, statement: str) -> str | None:

@@ -80,14 +80,16 @@ def printed(wanted: str, said: str) -> bool:
 @dataclass
 class Reader:
     """`serve` is given the modules that services are to import, when the page says to start them; `celery` the
-    settings and the words of a program of Celery's, which goes on beside. `after` is told what was typed, block by
-    block. Without `tidemill`, the command is a program like others."""
+    settings and the words of a program of Celery's, which goes on beside. `again` says of what was typed, block by
+    block, whether it is to be typed once more; then `after` is told of it. Without `tidemill`, the command is a program
+    like others."""
 
     folder: Path
     env: Mapping[str, str]
     tidemill: Tidemill | None = None
     serve: Callable[[str], object] | None = None
     celery: Callable[[Mapping[str, str], list[str]], Process] | None = None
+    again: Callable[[list[str]], bool] = lambda _: False
     after: Callable[[list[str]], object] = len
     beside: list[Process] = field(default_factory=list)
     done: int = 0
@@ -97,6 +99,8 @@ class Reader:
             (self.folder / name).write_text(text)
         for commands, wanted in typed(page, without):
             said = [self._type(command) for command in commands]
+            while self.again(commands):
+                said = [self._type(command) for command in commands]
             if wanted is not None:
                 self._compare(commands[-1], wanted, "\n".join(said))
             self.after(commands)

@@ -85,7 +85,7 @@ class Pause:
             self.reached.set()
             self._go_on.wait(60)
 
-    def wait(self, seconds: float = 10.0) -> None:
+    def wait(self, seconds: float = 60.0) -> None:
         assert self.reached.wait(seconds), f"{self.point} was not reached within {seconds:g} s"
 
     def go_on(self) -> None:

@@ -62,7 +62,7 @@ class Footprints:
         for table, function in self._cursor.fetchall():
             self._called.setdefault(table, set()).add(function)
 
-    def _touched(self, text: str) -> tuple[set[str], set[str]]:
+    def touched(self, text: str) -> tuple[set[str], set[str]]:
         """Named, and perhaps written."""
         named = self._known.intersection(_NAMES.findall(text))
         written = set(named) if _LOCKS.search(text) else self._known.intersection(_WRITTEN.findall(text))
@@ -86,14 +86,14 @@ class Footprints:
         return self._prepared[found[2]]
 
     def learn(self, session: str, text: str) -> None:
-        own, (named, written) = self.of.setdefault(session, Footprint()), self._touched(text)
+        own, (named, written) = self.of.setdefault(session, Footprint()), self.touched(text)
         own.named |= named
         own.written |= written
 
     def noticed(self, session: str, text: str) -> bool:
         """Whether it meets anything that another session was seen to do. What this one was not seen to do so far is
         learned, and may be something that another one met without notice (`grown`)."""
-        named, written = self._touched(text)
+        named, written = self.touched(text)
         own = self.of.setdefault(session, Footprint())
         if not (named <= own.named and written <= own.written):
             self.grown = True

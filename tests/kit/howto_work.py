@@ -44,16 +44,21 @@ def _served(queue: str) -> int:
 
 @contextmanager
 def jobs_beside(prepare: Callable[[], object]) -> Iterator[None]:
-    """Another process does the jobs meanwhile, when it is prepared."""
+    """Another process does the jobs meanwhile, and is prepared before it begins."""
     db.dispose()
+    read, write = os.pipe()
     worker = os.fork()
     if not worker:
         prepare()
         take_up()
+        os.write(write, b".")
         while True:
             work()
             pause(0.05)
+    os.close(write)
     try:
+        with open(read, "rb") as ready:
+            assert ready.read(1), "the worker has ended"
         yield
     finally:
         os.kill(worker, signal.SIGKILL)

@@ -37,11 +37,12 @@ from recovery import restarting
 from recovery.invariants import chosen
 from recovery.invariants.entry import selecting
 from stages import batch, ending, visits
+from tests.kit.commuting import Path
 from tests.kit.footprints import Footprints
 from tests.kit.stepping import Hooks, Play, Turn, What
 
 Acts = Mapping[str, Callable[[], Hashable]]
-Path = list[tuple[list[Turn], int]]
+Orders = Path[Turn]
 _TABLES = """
     SELECT n.nspname, c.relname, array_agg(a.attname::text)
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -58,18 +59,24 @@ class Found:
 
     orders: int = 0
     share: Fraction = Fraction(0)
+    #: Of those that are like one that was played.
+    left_out: Fraction = Fraction(0)
+    #: How often this was seen only after some turns.
+    in_vain: int = 0
     steps: dict[str, set[int]] = field(default_factory=dict)
     waited: int = 0
     gave_up: int = 0
     deadlocks: int = 0
-    #: Each order, to be told from the others.
+    #: Each order, to be told from the others; and what came of them.
     seen: set[tuple[Turn, ...]] = field(default_factory=set)
+    outcomes: set[Hashable] = field(default_factory=set)
 
-    def add(self, played: Path, names: list[str], *, waited: bool) -> None:
-        turns = tuple(options[index] for options, index in played)
+    def add(self, played: Orders, names: list[str], outcome: Hashable, *, waited: bool) -> None:
+        turns = tuple(played)
         self.orders += 1
         self.seen.add(turns)
-        self.share += Fraction(1, prod(len(options) for options, _ in played))
+        self.outcomes.add(outcome)
+        self.share += played.share
         for name in names:
             self.steps.setdefault(name, set()).add(sum(t.who == name and t.what is What.STEPS for t in turns))
         self.waited += waited
@@ -78,15 +85,19 @@ class Found:
 
     def check(self) -> None:
         """All of them, each once; and as many as can be counted without playing them, where nobody was in the way."""
-        assert self.share == 1, self
+        assert self.share + self.left_out == 1, self
         assert len(self.seen) == self.orders, self
-        if not self.waited and all(len(each) == 1 for each in self.steps.values()):
+        if not self.waited and not self.left_out and all(len(each) == 1 for each in self.steps.values()):
             lengths = [min(each) for each in self.steps.values()]
             assert self.orders == factorial(sum(lengths)) // prod(factorial(each) for each in lengths), self
 
     def __str__(self) -> str:
         lengths = ", ".join(f"{name} {'/'.join(map(str, sorted(each)))}" for name, each in self.steps.items())
-        return f"{self.orders} orders ({lengths}); {self.waited} with a wait, {self.gave_up} where one gave up waiting"
+        of_all = f", and {float(self.left_out):.0%} are like these ({self.in_vain} begun in vain)" * bool(self.left_out)
+        return (
+            f"{self.orders} orders ({lengths}){of_all}; {self.waited} with a wait, "
+            f"{self.gave_up} where one gave up waiting; {len(self.outcomes)} outcomes"
+        )
 
 
 class World(Protocol):
@@ -114,13 +125,17 @@ class Interleavings:
     def __init__(self, hooks: Hooks, watch: Any) -> None:
         self._hooks, self._watch = hooks, watch
 
-    def order(self, world: World, rows: str, *names: str) -> Found:
-        """Every order of these."""
+    def order(self, world: World, rows: str, *names: str, alike: bool = False) -> Found:
+        """Every order of these; `alike`: of those that differ only in what commutes, one (`tests.kit.commuting`)."""
         world.begin(rows)
         self._start_from_here(world.DOMAIN)
+        return self.again(world, *names, alike=alike)
+
+    def again(self, world: World, *names: str, alike: bool = False) -> Found:
+        """From the same rows."""
         acts = {name: partial(world.act, name) for name in names}
         nothing = {name: world.NOTHING[word] for name in names if (word := name.split()[0]) in world.NOTHING}
-        return self._order(world, acts, nothing)
+        return self._order(world, acts, nothing, alike=alike)
 
     def _start_from_here(self, domain: str) -> None:
         """Every order begins with the rows that are there now."""
@@ -146,29 +161,26 @@ class Interleavings:
         names = sql.SQL(", ").join(map(sql.Identifier, columns))
         return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {};\n").format(table, names, names, copy)
 
-    def _order(self, world: World, acts: Acts, nothing: Mapping[str, Hashable]) -> Found:
-        found, path, footprints = Found(), Path(), self._hooks.footprints
+    def _order(self, world: World, acts: Acts, nothing: Mapping[str, Hashable], *, alike: bool) -> Found:
+        found, path, footprints = Found(), Orders(alike=alike), self._hooks.footprints
         footprints.forget()
         allowed = self._one_after_the_other(world, acts, nothing)
         while True:
-            results, waited = self._play(acts, path)
-            with _told(path):
-                violated = self._violated()
-                assert not violated, violated
-                came_to = _in_all(world, acts, results)
-                assert came_to in allowed, (came_to, "is not among", *allowed)
-            found.add(path, list(acts), waited=waited)
+            if (played := self._play(acts, path)) is not None:
+                results, waited = played
+                with _told(path):
+                    violated = self._violated()
+                    assert not violated, violated
+                    came_to = _in_all(world, acts, results)
+                    assert came_to in allowed, (came_to, "is not among", *allowed)
+                found.add(path, list(acts), came_to, waited=waited)
             if footprints.grown:
                 # The orders so far rest on less than is known now.
-                footprints.grown, found, path = False, Found(), Path()
-                continue
-            while path and path[-1][1] + 1 == len(path[-1][0]):
-                path.pop()
-            if not path:
+                footprints.grown, found, path = False, Found(), Orders(alike=alike)
+            elif not path.next():
+                found.left_out, found.in_vain = path.left_out, path.in_vain
                 found.check()
                 return found
-            options, index = path[-1]
-            path[-1] = options, index + 1
 
     def _one_after_the_other(self, world: World, acts: Acts, nothing: Mapping[str, Hashable]) -> set[Hashable]:
         """What may come of them, by what comes of them without anybody else in between."""
@@ -186,20 +198,23 @@ class Interleavings:
         self._hooks.learning = None
         return _in_all(world, acts, results)
 
-    def _play(self, acts: Acts, path: Path) -> tuple[dict[str, Any], bool]:
-        """As the path says, which must be possible again; and on from its end, where the first goes on each time."""
+    def _play(self, acts: Acts, path: Orders) -> tuple[dict[str, Any], bool] | None:
+        """As the path says, which must be possible again; and on from its end, where the first goes on each time.
+        None: what is left of it was played elsewhere."""
         self._run("SELECT seed.restore()")
-        play, told = Play(acts, self._watch), len(path)
+        play, told = Play(acts, self._watch), len(path.nodes)
         with _told(path):
             try:
                 play.begin()
                 while options := play.turns():
                     number = play.taken
                     if number < told:
-                        assert options == path[number][0], (path[number][0], options, "the same turns led elsewhere")
-                    else:
-                        path.append((options, 0))
-                    play.take(options[path[number][1]])
+                        before = path.nodes[number].turns
+                        assert options == before, (before, options, "the same turns led elsewhere")
+                    elif not path.reach(options):
+                        return None
+                    node = path.nodes[number]
+                    play.take(node.turn, node.effect)
                 return play.results(), play.blocked
             finally:
                 play.abandon()
@@ -224,11 +239,11 @@ def _in_all(world: World, acts: Acts, results: Mapping[str, Any]) -> Hashable:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _told(path: Orders) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        error.add_note("in this order:\n" + "\n".join(str(options[index]) for options, index in path))
+        error.add_note("in this order:\n" + "\n".join(map(str, path)))
         raise
 
 

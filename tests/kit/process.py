@@ -82,14 +82,14 @@ class Process:
         if self.status is None:
             self._process.terminate()
 
-    def wait(self, timeout: float = 60.0) -> int:
+    def wait(self, timeout: float = 300.0) -> int:
         """Its exit status, when it has ended by itself."""
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} still runs after {timeout:g} s; its log:\n{self.log}") from None
 
-    def wait_for(self, what: str | Callable[[str], object], timeout: float = 120.0) -> str:
+    def wait_for(self, what: str | Callable[[str], object], timeout: float = 300.0) -> str:
         """Until its log matches, or a predicate of it holds; fails at once if the process ends instead."""
         found = what if callable(what) else lambda text: re.search(what, text)
 

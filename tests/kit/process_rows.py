@@ -32,7 +32,7 @@ from processes.working import saving
 from recovery import decisions
 from recovery import processes as late_processes
 from tests.kit import process_world
-from tests.kit.waiting import wait_until
+from tests.kit.database import up_for_long
 
 MINUTE = timedelta(minutes=1)
 PAST = "now() - interval '1 second'"
@@ -104,13 +104,6 @@ def nothing_declared() -> Iterator[None]:
         declared.update(before)
 
 
-def _up_for_long() -> bool:
-    """Sweeps leave live work the time of a lease to report first, after the server has started (R6)."""
-    query = sa.text("SELECT pg_postmaster_start_time() < now() - interval '1 second'")
-    with engine().connect() as connection:
-        return bool(connection.execute(query).scalar_one())
-
-
 @contextmanager
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The actors of `tests.kit.process_world`, in a database whose sweeps need not wait for long (R6)."""
@@ -119,7 +112,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for limit in ("QUICK_SECONDS", "TICKET_SECONDS"):
         monkeypatch.setattr(serving, limit, 60.0)
     settings.cache_clear()
-    wait_until(_up_for_long)
+    up_for_long(engine())
     process_world.create(engine())
     preferences.synchronize()
     yield

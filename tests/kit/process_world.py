@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 from app.db import autocommit
 from processes.model import PREFERENCES
 from tests.kit import tasks
-from tests.kit.waiting import pause, wait_until
+from tests.kit.waiting import pause, wait_for_file, wait_until
 from tidemill import Flow, Retry, actor, decider, this_task
 
 MODULES = f"{tasks.__name__},{__name__}"
@@ -100,20 +100,22 @@ def value_of(number: int) -> str:
     return f"{number + 3}+{number + 11}"
 
 
-@actor(work_timeout="2s", max_restarts=3, retry=Retry(max_attempts=3, delay="10ms", most="10ms"))
+@actor(work_timeout="5s", max_restarts=3, retry=Retry(max_attempts=3, delay="10ms", most="10ms"))
 def toil(way: str) -> str:
     with noted(way):
         match way.partition(":")[0]:
             case "gate":
-                wait_until(lambda: _gate_is_open("toil"), 60)
+                wait_until(lambda: _gate_is_open("toil"), 300)
             case "slow":
                 pause(0.3)
             case "silent":  # without the database
                 pause(1.5)
+            case "file":  # until it is there, without the database
+                wait_for_file(way.partition(":")[2])
             case "hang":
-                pause(60)
-            case "beat":  # longer than the work timeout
-                for _ in range(8):
+                pause(300)
+            case "beat":  # longer than a work timeout of ten seconds
+                for _ in range(24):
                     pause(0.5)
                     this_task().heartbeat()
             case "poison":
@@ -138,11 +140,11 @@ def march(way: str) -> str:
         return way
 
 
-@actor(work_timeout="300ms", max_restarts=2)
+@actor(work_timeout="2s", max_restarts=2)
 def hasty(way: str) -> str:
     with noted(way):
         if way == "hang":
-            pause(60)
+            pause(300)
     return way
 
 

@@ -35,5 +35,5 @@ def in_order(own: OwnServers) -> None:
 
 
 def flush(broker_url: str) -> None:
-    with redis.Redis.from_url(broker_url, socket_timeout=5) as broker:
+    with redis.Redis.from_url(broker_url, socket_timeout=60) as broker:
         broker.flushdb()  # not all: it may be the machine's

@@ -24,7 +24,7 @@ from app.alarm import alarm
 from app.db import engine, transaction
 from app.shares import Shards
 from recovery import visits as lost_visits
-from stages import Untouched, Watched, registration, sync
+from stages import Untouched, Watched, ending, registration, sync
 from stages.definition import SYSTEM, Definition, queue_of
 from stages.installing import install
 from stages.kind import Kind
@@ -153,7 +153,8 @@ def world() -> Iterator[Stages]:
     # The limit of each test takes the signal for itself when the test begins.
     alarm._installed = False
     alarm.install()
-    with stages_memory.nothing_declared():
+    with stages_memory.nothing_declared(), patch.object(ending, "BACKOFF", ending.BACKOFF_MOST):
+        # What failed is due when the test says so, however slow the machine.
         with engine().begin() as connection:
             Models.metadata.create_all(connection)
             install(connection, Offer, Lot)

@@ -24,7 +24,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 import stages
 from app.db import autocommit
 from tests.kit import tasks
-from tests.kit.waiting import pause, wait_until
+from tests.kit.waiting import pause, wait_for_file, wait_until
 from tidemill import Patch, Untouched, Updated, Watched, stage, this_job
 
 MODULES = f"{tasks.__name__},{__name__}"
@@ -169,13 +169,15 @@ class Hold:
 
     def process(self, door: Door, _state: Any) -> Updated:
         with noted("hold", door.id):
-            match door.way:
+            match door.way.partition(":")[0]:
                 case "gate":
-                    wait_until(lambda: _gate_is_open("hold"), 60)
+                    wait_until(lambda: _gate_is_open("hold"), 300)
                 case "slow":
                     pause(0.4)
                 case "silent":  # without the database
                     pause(2)
+                case "file":  # until it is there, without the database
+                    wait_for_file(door.way.partition(":")[2])
                 case "poison":
                     os.kill(os.getpid(), signal.SIGKILL)
                 case "bad":

@@ -26,6 +26,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
+from tests.kit.commuting import Effect
 from tests.kit.footprints import Footprints
 
 #: How often Postgres is asked about a session that does not come back; and when that is a failure of the test.
@@ -34,6 +35,7 @@ _LOCAL = re.compile(r"\s*(SAVEPOINT|RELEASE SAVEPOINT|PREPARE|DEALLOCATE|SELECT 
 _PATIENCE = re.compile(r"('lock_timeout', ')\d+ms(')")
 _EXECUTED = re.compile(r"EXECUTE \w+")
 _IDLE = psycopg2.extensions.TRANSACTION_STATUS_IDLE
+_COMMITTED = (None, psycopg2.extensions.ISOLATION_LEVEL_READ_COMMITTED)
 _FAILED = psycopg2.extensions.TRANSACTION_STATUS_INERROR
 _GAVE_UP = psycopg2.errors.LockNotAvailable, "55P03", "canceling statement due to lock timeout"
 _VICTIM = psycopg2.errors.DeadlockDetected, "40P01", "deadlock detected"
@@ -81,6 +83,8 @@ class Actor:
         self.gave_up = False
         #: It has just come to wait, or somebody for it: at any other moment it makes no difference that it gives up.
         self.in_question = False
+        #: Of its present turn; and what its present transaction has written.
+        self.effect, self.written = Effect(), set[str]()
         self.result: Any = None
         self.abandoned = False
         self._go = threading.Semaphore(0)
@@ -102,6 +106,21 @@ class Actor:
         self._go.acquire()
         if self.abandoned:
             raise Abandoned
+
+    def does(self, named: set[str], written: set[str], driver: Any) -> None:
+        """Comes now: a statement that names and perhaps writes these."""
+        # Whoever reads the clock and sees all that is published at the same moment, cannot tell who else read it when.
+        self.effect.begun |= driver.info.transaction_status == _IDLE and not driver.autocommit
+        self.effect.unknown |= driver.isolation_level not in _COMMITTED
+        self.effect.named |= named
+        self.effect.written |= written
+        self.written |= written
+        if driver.autocommit:
+            self.publishes()
+
+    def publishes(self) -> None:
+        self.effect.published |= self.written
+        self.written = set()
 
     def go_on(self) -> None:
         self.state = State.RUNNING
@@ -159,6 +178,9 @@ class Hooks:
             if not local and self.footprints.noticed(actor.name, text):
                 actor.noticed = not driver.autocommit
                 actor.stop(_in_words(statement))
+            named, written = self.footprints.touched("" if local else text)
+            actor.effect.unknown |= not (local or named)
+            actor.does(named, written, driver)
         return statement, parameters
 
     def _commit(self, connection: Connection) -> None:
@@ -170,15 +192,19 @@ class Hooks:
     def _end(self, connection: Connection, word: str) -> None:
         actor = _actor()
         driver: Any = connection.connection.driver_connection
-        if actor is None or driver.info.transaction_status == _IDLE:
+        if actor is None or driver.info.transaction_status == _IDLE or (actor.abandoned and word == "ROLLBACK"):
             return
         # What has failed has let go of its locks already, but for those from before a savepoint.
         if actor.noticed and (actor.saved or driver.info.transaction_status != _FAILED):
             actor.stop(word)
+        actor.publishes()
         actor.noticed = actor.saved = actor.impatient = False
 
     def _failed(self, context: Any) -> BaseException | None:
         actor = _actor()
+        if actor is not None:
+            # It may have let go of its locks.
+            actor.effect.unknown = True
         if actor is None or actor.told is None:
             return None
         (kind, code, said), actor.told = actor.told, None
@@ -228,9 +254,12 @@ class Play:
             *(Turn(each.name, What.IS_VICTIM, each.at) for each in victims),
         ]
 
-    def take(self, turn: Turn) -> None:
+    def take(self, turn: Turn, effect: Effect) -> None:
+        """Says what came of it."""
         self.taken += 1
         actor = next(each for each in self.actors if each.name == turn.who)
+        actor.effect = effect
+        waits = self._who_waits()
         if turn.what is What.STEPS:
             actor.go_on()
         else:
@@ -246,6 +275,10 @@ class Play:
             if each.state is State.BLOCKED and (new := self._blockers[each] - before.get(each, set())):
                 for one in (each, *new):
                     one.in_question = True
+        effect.unknown |= turn.what is not What.STEPS or self._who_waits() != waits
+
+    def _who_waits(self) -> dict[Actor, set[Actor]]:
+        return {each: {*self._blockers[each]} for each in self.actors if each.state is State.BLOCKED}
 
     def results(self) -> dict[str, Any]:
         left = [f"{each.name} is {each.state}: {each.at}" for each in self.actors if each.state is not State.ENDED]
@@ -283,7 +316,8 @@ class Play:
                 raise AssertionError([f"{each.name} is {each.state}: {each.at}" for each in self.actors])
 
     def _look(self, waiting: Sequence[Actor]) -> None:
-        of = {each.pid: each for each in self.actors}
+        # Of one that has ended, another may have the connection now.
+        of = {each.pid: each for each in self.actors if each.state is not State.ENDED}
         asked = [each.pid for each in waiting if each.pid and each.told is None]
         found = {of[pid]: {of[each] for each in by if each in of} for pid, by in self._ask(_BLOCKING, asked)}
         blocked = {each for each, by in found.items() if by}

@@ -18,7 +18,7 @@ from app.alarm import Stopped
 from app.db import transaction
 from app.jobs.current import running_job
 from tests.kit import faults
-from tests.kit.waiting import pause
+from tests.kit.waiting import pause, wait_for_file
 from tidemill import Call, batched, this_job
 
 log = logging.getLogger(__name__)
@@ -76,6 +76,13 @@ def append(path: str, value: str) -> None:
 def sleep_for(seconds: float, value: Any = "") -> None:
     with noted("sleep_for", value):
         pause(seconds)
+
+
+@shared_task
+def stay_for(path: str, value: Any = "") -> None:
+    """Until this file is there."""
+    with noted("stay_for", value):
+        wait_for_file(path)
 
 
 @shared_task(max_retries=0)
@@ -137,16 +144,16 @@ def in_transaction(value: Any = "") -> None:
 @shared_task(time_limit=1, max_retries=1)
 def too_long(value: Any = "") -> None:
     with noted("too_long", value):
-        pause(30)
+        pause(120)
 
 
 @shared_task(soft_time_limit=1, max_retries=0)
 def soft_limit(value: Any = "") -> str:
-    with noted("soft_limit", value):
-        try:
-            pause(30)
-        except SoftTimeLimitExceeded:
-            return "stopped softly"
+    try:
+        with noted("soft_limit", value):
+            pause(120)
+    except SoftTimeLimitExceeded:
+        return "stopped softly"
     return "never stopped"
 
 

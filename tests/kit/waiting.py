@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -11,7 +12,7 @@ PAUSE_SECONDS = 0.005
 PAUSE_MOST_SECONDS = 0.1
 
 
-def wait_until(predicate: Callable[[], T], timeout: float = 60.0, what: str = "") -> T:
+def wait_until(predicate: Callable[[], T], timeout: float = 300.0, what: str = "") -> T:
     """Looks again and again until `predicate` says something true, and returns that; `AssertionError` if it never
     does. Pauses grow with the time waited, so that a test that waits long does not take the processor from others."""
     begun = time.monotonic()
@@ -38,6 +39,11 @@ def never_within(predicate: Callable[[], object], seconds: float) -> bool:
 def pause(seconds: float) -> None:
     """For code under test that is to take some time: the bodies of tasks."""
     time.sleep(seconds)
+
+
+def wait_for_file(path: str) -> None:
+    """For code under test that is to go on when a test says so, also where no database is."""
+    wait_until(Path(path).exists, 300, path)
 
 
 def wait_while_it_moves(look: Callable[[], T], done: Callable[[T], object], still_seconds: float = 180.0) -> T:

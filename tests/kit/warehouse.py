@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from app.db import transaction
 from tests.kit import tasks
-from tests.kit.waiting import pause, wait_until
+from tests.kit.waiting import pause, wait_for_file, wait_until
 from triggers import Delta, Run, ctl, pool, reactive
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ PARAMETER = "loaded_to"
 BEGIN = datetime(2026, 7, 1, tzinfo=UTC)
 STEP = timedelta(milliseconds=1)
 CROWD = 50
+SILENT_UNTIL = "SILENT_UNTIL"
 MODULES = f"{tasks.__name__},{__name__}"
 
 _BEGUN = sa.text(
@@ -123,15 +124,18 @@ def mart(run: Run) -> None:
 def gated(run: Run) -> None:
     """Waits for the test to open the gate."""
     with noted("gated", run):
-        wait_until(lambda: _gate_is_open("gated"), 60)
+        wait_until(lambda: _gate_is_open("gated"), 300)
 
 
 @reactive(new_data("silent"), max_failures=1000, backoff="100ms")
 def silent(run: Run) -> None:
-    """Works for a while without the database."""
+    """Works for a while without the database; where the environment names a file, until that is there."""
     with noted("silent", run):
         pass
-    pause(1.5)
+    if path := os.environ.get(SILENT_UNTIL):
+        wait_for_file(path)
+    else:
+        pause(1.5)
 
 
 @reactive(new_data("stolen"), max_failures=1000, backoff="100ms")
@@ -161,7 +165,7 @@ def failing(run: Run) -> None:
 @reactive(new_data("limited"), time_limit="1s", max_failures=1)
 def limited(run: Run) -> None:
     with noted("limited", run):
-        pause(60)
+        pause(300)
 
 
 @reactive(new_data("gives_up"))
@@ -215,7 +219,7 @@ def flaky(run: Run) -> None:
 def short(run: Run) -> None:
     """With a limit that the Celery task says."""
     with noted("short", run):
-        pause(60)
+        pause(300)
 
 
 @reactive(new_data("shorter"), time_limit="1s", max_failures=1)
@@ -223,7 +227,7 @@ def short(run: Run) -> None:
 def shorter(run: Run) -> None:
     """With a limit that only the reactive task says."""
     with noted("shorter", run):
-        pause(60)
+        pause(300)
 
 
 pool("crowd", max_parallel=3)

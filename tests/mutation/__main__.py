@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.mutation.cores import CORES
+from tests.mutation.cores import CORES, MERGE_RULE, OF_MERGE_RULE
 from tests.mutation.equivalent import EQUIVALENT
 
 ROOT = Path(__file__).parents[2]
@@ -21,8 +21,12 @@ ROOT = Path(__file__).parents[2]
 def fates(module: str) -> dict[str, str]:
     with TemporaryDirectory() as folder:
         told = Path(folder, "fates.json")
-        words = ["-m", "pytest", "-q", "-p", "tests.mutation.plugin", "--mutate", module, "--told", str(told)]
-        ran = subprocess.run([sys.executable, *words, *CORES[module]], cwd=ROOT, capture_output=True, text=True)
+        if module == MERGE_RULE:
+            words = ["tests.mutation.sql_plugin", *OF_MERGE_RULE]
+        else:
+            words = ["tests.mutation.plugin", "--mutate", module, *CORES[module]]
+        command = [sys.executable, "-m", "pytest", "-q", "--told", str(told), "-p", *words]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if not told.exists():
             raise SystemExit(f"{module}: pytest ended with {ran.returncode}\n{ran.stdout[-4000:]}{ran.stderr[-4000:]}")
         found: dict[str, str] = json.loads(told.read_text())
@@ -49,7 +53,7 @@ def main(modules: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    asked = sys.argv[1:]
-    if unknown := [each for each in asked if each not in CORES]:
-        raise SystemExit(f"{', '.join(unknown)}: no core; write some of {', '.join(CORES)}")
-    raise SystemExit(main(asked or list(CORES)))
+    asked, every = sys.argv[1:], [MERGE_RULE, *CORES]
+    if unknown := [each for each in asked if each not in every]:
+        raise SystemExit(f"{', '.join(unknown)}: no core; write some of {', '.join(every)}")
+    raise SystemExit(main(asked or every))

@@ -1,4 +1,5 @@
-"""What is mutated, and by which tests it is proven. Only tests without a server: each mutant takes a second or less."""
+"""What is mutated, and by which tests it is proven. In Python only tests without a server: each mutant takes about a
+second."""
 
 from __future__ import annotations
 
@@ -30,6 +31,8 @@ CORES: dict[str, tuple[str, ...]] = {
     "triggers.index.index": _INDEX,
     "triggers.index.groups": _INDEX,
     "triggers.index.keys": _INDEX,
+    "triggers.index.timers": (f"{_UNIT}test_index_timers.py",),
+    "triggers.holding": (f"{_UNIT}test_holding.py",),
     "triggers.cycles": (f"{_UNIT}test_checks.py",),
     "stages.asking": (f"{_UNIT}test_stage_asking.py",),
     "stages.comparing": (f"{_UNIT}test_stage_comparing.py",),
@@ -41,3 +44,8 @@ CORES: dict[str, tuple[str, ...]] = {
     "recovery.mending": (f"{_UNIT}recovery",),
     "recovery.findings": (f"{_UNIT}recovery",),
 }
+
+#: The merge rule of the stage queue (docs/adr/0028-*), which is in the database; by its functions.
+MERGE_RULE, OF_SQL, IN_SQL = "merge_rule", "app/migrations/sql/0004_stages.sql", ("offer_visits", "joined_fields")
+#: Not by those of the queue as a whole: they notice no more, and take half a minute for each mutant that is left.
+OF_MERGE_RULE = (f"{_PROPERTY}test_merge_rule.py",)

@@ -13,6 +13,13 @@ _SORTED = "sorted all at once, or sorted in: the order is the same"
 _LOOKED_BACK = "it begins two days before what counts"
 
 EQUIVALENT: dict[str, dict[str, str]] = {
+    "merge_rule": {
+        "offer_visits: (field) then '{*}' else [max(]field) end as fields → min(": "it is where these are the same",
+        "offer_visits: case when [bool_or(]field = '{*}') or min(fi → bool_and(": "that they differ is asked too",
+        "offer_visits: x(array[lpad(hop::text, [5], '0'), chain]) as longe → 6": "a smallint has five digits at most",
+        "offer_visits: bstr(md5(entity_id), 1, [8]))::bit(32)::bigint % sh → 9": "bit(32) takes the first eight",
+        "offer_visits: returning [1] → 2": "it is counted only",
+    },
     "triggers.days": {
         "_days_of_zone: len(remembered) >= _REMEMBERED → len(remembered) > _REMEMBERED": _MEMORY,
         "_days_of_zone: len(remembered) >= _REMEMBERED → len(remembered) < _REMEMBERED": _MEMORY,

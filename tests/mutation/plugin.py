@@ -63,8 +63,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
         _shorten(item)
     _clear_caches()
     called = _forked(lambda: _recorded(session.items, module))
-    if called is None:
-        pytest.exit("the tests fail without any mutant", returncode=1)
+    if not isinstance(called, dict):
+        pytest.exit(f"{called or 'a test that ends the process'} fails without any mutant", returncode=1)
     fates = {
         each.key: _fate(each, module, [(session.items[at], took) for at, took in called.get(each.function, ())])
         for each in mutants(getsource(module), str(module.__file__))
@@ -130,8 +130,9 @@ def _passes(items: Items) -> bool:
     return True
 
 
-def _recorded(items: Items, module: ModuleType) -> dict[str, list[tuple[int, float]]]:
-    """By function of the module: the places of the tests that call it, and the seconds that each takes."""
+def _recorded(items: Items, module: ModuleType) -> dict[str, list[tuple[int, float]]] | str:
+    """By function of the module: the places of the tests that call it, and the seconds that each takes. Or the test
+    that fails."""
     file, called = module.__file__, set[str]()
     found: dict[str, list[tuple[int, float]]] = {}
 
@@ -148,7 +149,7 @@ def _recorded(items: Items, module: ModuleType) -> dict[str, list[tuple[int, flo
         sys.setprofile(None)
         took = time.process_time() - begun
         if item.session.testsfailed:
-            os._exit(1)
+            return item.nodeid
         for function in called:
             found.setdefault(function, []).append((at, took))
     return found

@@ -129,9 +129,9 @@ class Machine(RuleBasedStateMachine):
             run.running = False
 
     def stopped(self, task: Task, run: Live) -> None:
-        """By a person, or by itself."""
+        """By a person, or by itself. While a run waits, what it was checked with earlier is out of date."""
         if not run.manual:
-            task.quarantine = run.checked or self.snapshot(task)
+            task.quarantine = (run.checked if run.running else None) or self.snapshot(task)
         task.run = None
 
     # What happens.
@@ -373,3 +373,18 @@ def test_reactive_tasks_do_what_the_model_does() -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+@pytest.mark.usefixtures("database_url")
+def test_what_a_waiting_run_was_checked_with_is_forgotten_when_it_is_cancelled() -> None:
+    """The order of events that the model was wrong about, and that is rare among those that are drawn."""
+    machine = Machine()
+    machine.advance(X, 0)
+    machine.poll()
+    machine.work("a", "fail", "nothing", 0)
+    machine.advance(X, 8)
+    machine.cancel("a")
+    machine.the_tables_are_the_model()
+    machine.poll()
+    machine.the_tables_are_the_model()
+    machine.teardown()

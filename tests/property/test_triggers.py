@@ -58,7 +58,7 @@ def number(leaf: ChunkDelta | ChunkDelay | ChunkRefDelay, moment: datetime) -> i
 
 
 def rule(trigger: Trigger, now: datetime, current: Values, seen: Values) -> bool:
-    """T2 to T8, T12 and T14, word for word."""
+    """T1 to T8, T12 and T14, word for word: of these four values, and of nothing else."""
     if isinstance(trigger, All):
         return all(rule(leaf, now, current, seen) for leaf in trigger.leaves)
     if isinstance(trigger, Any):
@@ -90,6 +90,7 @@ def rule(trigger: Trigger, now: datetime, current: Values, seen: Values) -> bool
 @settings(max_examples=300, deadline=None)
 @example(Delta("a", "p", "2d"), datetime(2021, 5, 1, tzinfo=UTC), {}, {})
 def test_check_and_shape_decide_by_the_rules(trigger: Trigger, now: datetime, current: Values, seen: Values) -> None:
+    # T1 T2 T3 T4 T5 T6 T7 T8 T12 T14
     verdict = trigger.check(now, current, seen)
     assert verdict.fired is rule(trigger, now, current, seen)
     ints = {pair: to_instant(moment) for pair, moment in current.items()}
@@ -99,6 +100,19 @@ def test_check_and_shape_decide_by_the_rules(trigger: Trigger, now: datetime, cu
         for leaf in trigger.leaves
     ]
     assert from_shape(shape(trigger)).holds(to_instant(now), triples) is verdict.fired
+
+
+@given(triggers, moments, values, values, moments)
+@settings(max_examples=200, deadline=None)
+def test_what_a_trigger_does_not_name_changes_nothing(
+    trigger: Trigger, now: datetime, current: Values, seen: Values, other: datetime
+) -> None:
+    # T1
+    alone = trigger.check(now, current, seen)
+    stranger = {("stranger", "p"): other}
+    assert trigger.check(now, current | stranger, seen | stranger) == alone
+    own = {pair: current[pair] for pair in trigger.parameters if pair in current}
+    assert trigger.check(now, own, seen) == alone
 
 
 @given(leaves, moments, values, values)

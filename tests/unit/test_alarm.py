@@ -24,7 +24,7 @@ def alarm() -> Iterator[Alarm]:
     signal.setitimer(signal.ITIMER_REAL, left)
 
 
-def work(alarm: Alarm, seconds: float = 5.0) -> float:
+def work(alarm: Alarm, seconds: float = 60.0) -> float:
     """How long it may work."""
     begun = time.monotonic()
     with alarm.guarding():
@@ -59,7 +59,7 @@ def test_what_stops_work_is_not_eaten_by_except_exception(alarm: Alarm) -> None:
 
 
 def test_the_earliest_deadline_counts(alarm: Alarm) -> None:
-    alarm.set("hard", at(5), lambda: OutOfTime("hard"))
+    alarm.set("hard", at(60), lambda: OutOfTime("hard"))
     alarm.set("soft", at(0.03), lambda: TimeoutError("soft"))
     with pytest.raises(TimeoutError):
         work(alarm)
@@ -72,20 +72,20 @@ def test_after_the_soft_limit_comes_the_hard_one(alarm: Alarm) -> None:
     def softened() -> None:
         with alarm.guarding():
             try:
-                pause(5)
+                pause(60)
             except TimeoutError:
-                pause(5)
+                pause(60)
 
     with pytest.raises(OutOfTime):
         softened()
 
 
 def test_a_deadline_that_moved_later_finds_nothing_due_and_waits_on(alarm: Alarm) -> None:
-    alarm.set("lease", at(0.03), lambda: ClaimIsLost("gone"))
-    moved = threading.Thread(target=lambda: alarm.later("lease", at(5)))
+    alarm.set("lease", at(3), lambda: ClaimIsLost("gone"))
+    moved = threading.Thread(target=lambda: alarm.later("lease", at(60)))
     with alarm.guarding():
         moved.start()
-        pause(0.1)
+        pause(3.1)
     moved.join()
     alarm.later("lease", at(-1))
     with pytest.raises(ClaimIsLost):
@@ -121,7 +121,7 @@ def test_another_thread_can_stop_the_work_at_once(alarm: Alarm) -> None:
     with pytest.raises(ClaimIsLost, match="another worker has it"):
         work(alarm)
     thread.join()
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 30
 
 
 def test_at_the_end_of_the_grace_work_is_handed_back(alarm: Alarm) -> None:
@@ -138,14 +138,14 @@ def test_on_patrol_each_call_has_its_own_end(alarm: Alarm) -> None:
     # S17
     with alarm.patrol():
         for _ in range(3):
-            assert alarm.call(at(5), lambda: OutOfTime("never"), lambda: "done") == "done"
+            assert alarm.call(at(60), lambda: OutOfTime("never"), lambda: "done") == "done"
         begun = time.monotonic()
         with pytest.raises(OutOfTime, match="over"):
-            alarm.call(at(0.1), lambda: OutOfTime("over"), pause, 5)
-        assert time.monotonic() - begun < 2
+            alarm.call(at(0.1), lambda: OutOfTime("over"), pause, 60)
+        assert time.monotonic() - begun < 30
         # A longer call after a shorter one, and what runs between two calls, are let be.
         pause(0.2)
-        assert alarm.call(at(5), lambda: OutOfTime("never"), lambda: pause(0.2)) is None
+        assert alarm.call(at(60), lambda: OutOfTime("never"), lambda: pause(0.2)) is None
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
@@ -153,19 +153,19 @@ def test_on_patrol_the_end_of_the_lease_stops_a_call_too(alarm: Alarm) -> None:
     # S12: whoever cannot keep an entity stops working on it.
     alarm.set("lease", at(0.1), lambda: ClaimIsLost("the lease ends"))
     with alarm.patrol(), pytest.raises(ClaimIsLost):
-        alarm.call(at(5), lambda: OutOfTime("never"), pause, 5)
+        alarm.call(at(60), lambda: OutOfTime("never"), pause, 60)
 
 
 def test_nothing_begins_after_a_deadline(alarm: Alarm) -> None:
     # S12: a process that stood still has missed its alarm, and may wake up just before it calls something.
     called: list[int] = []
-    for begin in (lambda: alarm.call(at(5), lambda: OutOfTime("never"), called.append, 1), lambda: work(alarm)):
+    for begin in (lambda: alarm.call(at(60), lambda: OutOfTime("never"), called.append, 1), lambda: work(alarm)):
         alarm.set("lease", at(-1), lambda: ClaimIsLost("the lease ended"))
         with pytest.raises(ClaimIsLost, match="the lease ended"):
             begin()
     alarm.set("lease", at(-1), lambda: ClaimIsLost("the lease ended"))
     with alarm.patrol(), pytest.raises(ClaimIsLost):
-        alarm.call(at(5), lambda: OutOfTime("never"), called.append, 1)
+        alarm.call(at(60), lambda: OutOfTime("never"), called.append, 1)
     assert called == []
 
 
@@ -176,7 +176,7 @@ def test_on_patrol_a_worker_that_stops_hands_back(alarm: Alarm) -> None:
     timer = threading.Timer(0.05, over.set)
     timer.start()
     with alarm.patrol(), pytest.raises(HandBack):
-        alarm.call(at(5), lambda: OutOfTime("never"), pause, 5)
+        alarm.call(at(60), lambda: OutOfTime("never"), pause, 60)
     with pytest.raises(HandBack):
-        alarm.call(at(5), lambda: OutOfTime("never"), pause, 5)
+        alarm.call(at(60), lambda: OutOfTime("never"), pause, 60)
     timer.join()

@@ -129,6 +129,18 @@ def test_pictures_say_what_they_show() -> None:
     assert abs(float(wide) - 2 * float(half)) < 0.2
 
 
+def test_the_readme_has_what_is_judged_first() -> None:
+    found = page.figures(taken(run(FAST, SLOW, PEER, SMALL)), ABOUT)
+    assert found.splitlines()[2:] == [
+        "| [Fast work](docs/benchmarks.md#b1-fast-work) | fast <work>: 100 /s "
+        "| 2.00× a peer, 0.25× the floor | 1 of 2 |",
+        "| [Small work](docs/benchmarks.md#b2-small-work) | small work: 30 MiB | 3.00× a peer | 0 of 1 |",
+    ]
+    assert "Nothing" in page.figures(taken(run(FAST, quick=True)), ABOUT)
+    text = f"a\n{page.BEGIN}old\n{page.END}b\n"
+    assert page.readme(text, "new\n") == f"a\n{page.BEGIN}\nnew\n\n{page.END}b\n"
+
+
 def test_every_measure_says_what_it_is() -> None:
     about = page.measures()
     assert {f"B{number}" for number in range(1, 14)} <= set(about)

@@ -37,6 +37,16 @@ def test_each_word_returns_the_class_that_it_stands_for(said: Trigger, meant: Tr
     assert said == meant
 
 
+@pytest.mark.parametrize("value", ["soon", "-1d", 5, None])
+def test_a_wrong_distance_is_told_by_the_word_that_was_written(value: str) -> None:
+    with pytest.raises(BadRequest, match=r"^by="):
+        dsl.grown(*A, by=value)
+    with pytest.raises(BadRequest, match=r"^within="):
+        dsl.fresh(*A, within=value)
+    with pytest.raises(BadRequest, match=r"^within="):
+        dsl.caught_up(*B, with_=A, within=value)
+
+
 @pytest.mark.parametrize("with_", ["dds.orders", "ab", ("a",), ("a", "b", "c"), None, ("a", 5)])
 def test_the_other_parameter_is_a_pair(with_: object) -> None:
     with pytest.raises(BadRequest, match=r"with_=.* is not a parameter: write a pair"):

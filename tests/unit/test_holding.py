@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,8 +20,10 @@ def task(name: str, priority: int = 0, *, pool: str = "p", **more: object) -> Ta
 
 LOW = task("low", -5)
 CONSUMER = task("consumer", 10, lacking={X})
+OTHER = task("another", 5, lacking={X})
 PRODUCER = task("producer", produces={X}, run=LiveRun(1, running=True))
 QUEUED = task("producer", produces={X}, run=LiveRun(1))
+SECOND = task("second", produces={X}, run=LiveRun(2, running=True))
 
 
 def consumers(found: Plan, pool: str = "p") -> list[tuple[str, int, int, int, int]]:
@@ -45,9 +48,14 @@ def test_a_slot_is_kept_while_the_producer_is_queued_and_it_inherits() -> None:
     assert found.inherited == {1: 10}
 
 
-def test_a_producer_of_higher_priority_inherits_nothing() -> None:
-    high = task("producer", 11, produces={X}, run=LiveRun(1))
+@pytest.mark.parametrize("priority", [10, 11])
+def test_a_producer_that_has_the_priority_or_a_higher_one_inherits_nothing(priority: int) -> None:
+    high = task("producer", priority, produces={X}, run=LiveRun(1))
     assert plan(0, [LOW, CONSUMER, high], [POOL]).inherited == {}
+
+
+def test_of_several_that_wait_for_one_run_it_inherits_the_highest_priority() -> None:
+    assert plan(0, [LOW, CONSUMER, OTHER, QUEUED], [POOL]).inherited == {1: 10}
 
 
 def test_nothing_is_kept_where_nobody_delivers_or_nobody_waits() -> None:
@@ -85,6 +93,14 @@ def test_a_chain_ends_at_a_task_that_cannot_start() -> None:
     assert plan(0, [LOW, CONSUMER, middle, source], [POOL]) == Plan({}, {})
 
 
+def test_what_does_not_wait_ends_its_own_chain_only() -> None:
+    # Of those that produce the same, in the order of their names: the last is looked at first.
+    middle = task("middle", produces={X}, lacking={Y})
+    nothing = task("nothing", produces={X})
+    source = task("source", produces={Y}, run=LiveRun(3))
+    assert plan(0, [LOW, CONSUMER, middle, nothing, source], [POOL]).inherited == {3: 10}
+
+
 def test_circles_are_gone_through_once() -> None:
     one = task("one", 1, produces={X}, lacking={Y, Z})
     two = task("two", 2, produces={Y}, lacking={X})
@@ -109,6 +125,38 @@ def test_each_in_its_own_pool() -> None:
     assert consumers(found, "q") == [("far", 5, 1, 0, 9)]
 
 
+def test_a_pool_without_limit_keeps_nothing_from_the_others() -> None:
+    far = task("far", 20, pool="q", lacking={X})
+    found = plan(0, [LOW, far, CONSUMER, PRODUCER], [POOL, PoolNow("q", None, 100)])
+    assert found.reservations.keys() == {"p"}
+    assert consumers(found) == [("consumer", 10, 1, 0, 100)]
+
+
+@pytest.mark.parametrize("held_before", [1, 2])
+def test_of_several_runs_that_deliver_the_slot_is_kept_for_the_one_whose_hold_lasts_longest(held_before: int) -> None:
+    tasks = [LOW, CONSUMER, PRODUCER, SECOND]
+    found = plan(50, tasks, [POOL], [Hold("consumer", held_before, 10)])
+    assert consumers(found) == [("consumer", 10, 3 - held_before, 50, 150)]
+
+
+@pytest.mark.parametrize("runs", [(1, 2), (2, 1)])
+def test_of_runs_whose_holds_last_as_long_it_is_the_first(runs: tuple[int, int]) -> None:
+    producers = [task(name, produces={X}, run=LiveRun(run)) for name, run in zip("ab", runs, strict=True)]
+    assert consumers(plan(0, [LOW, CONSUMER, *producers], [POOL])) == [("consumer", 10, 1, 0, 100)]
+
+
+def test_what_is_kept_is_ordered_by_priority_and_known_by_its_ranks() -> None:
+    found = plan(0, [LOW, OTHER, CONSUMER, PRODUCER], [POOL])
+    assert [each[:2] for each in consumers(found)] == [("consumer", 10), ("another", 5)]
+    assert (found.reserved_ranks("p"), found.reserved_ranks("q")) == ([-10, -5], [])
+
+
+def test_holds_are_ordered_by_name() -> None:
+    found = plan(7, [LOW, OTHER, CONSUMER, PRODUCER], [POOL])
+    assert found.holds == (Hold("another", 1, 7), Hold("consumer", 1, 7))
+    assert plan(8, [LOW, OTHER, CONSUMER, PRODUCER], [POOL], found.holds[::-1]).holds == found.holds
+
+
 # For how long
 
 
@@ -120,6 +168,11 @@ def test_a_hold_keeps_its_beginning_and_ends() -> None:
     spent = plan(107, tasks, [POOL], later.holds)
     assert consumers(spent) == []
     assert consumers(plan(10_000, tasks, [POOL], spent.holds)) == []
+
+
+def test_a_hold_that_is_spent_ends_no_other() -> None:
+    found = plan(107, [LOW, CONSUMER, OTHER, PRODUCER], [POOL], [Hold("consumer", 1, 7)])
+    assert consumers(found) == [("another", 5, 1, 107, 207)]
 
 
 def test_another_run_of_the_producer_is_held_for_anew() -> None:

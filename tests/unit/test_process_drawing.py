@@ -131,6 +131,17 @@ def test_what_is_broken_says_why_and_what_came_before() -> None:
     assert (levels[1], levels[2], levels[6]) == (Level.BAD, Level.PLAIN, Level.BAD)
 
 
+def test_the_failure_that_broke_a_task_is_one_more_than_the_tries_again() -> None:
+    broken = BrokenShown(ago(20), "KeyError", "'c'", None)
+    lines = drawn(
+        task(1, "fulfil"),
+        task(2, "charge", BROKEN, broken=broken, attempts=5, failures=4),
+        task(3, "ship", BROKEN, broken=broken, attempts=2, failures=1),
+    )
+    assert lines[1] == "├─ 2 charge BROKEN  broken 20s ago, handed out 5 times, tried again 4 times"
+    assert lines[3] == "└─ 3 ship BROKEN  broken 20s ago, handed out 2 times, tried again once"
+
+
 def crowd() -> list[TaskShown]:
     many = [task(number, "ship", ended_at=ago(53 - number % 3)) for number in range(2, 1000)]
     broken = [

@@ -12,10 +12,17 @@ import pytest
 from app.errors import SettingsError
 from app.settings import PREFIX, Settings, file_names
 
+WRONG_BROKERS = [
+    "redis://h:port/0",
+    "redis://h:65536/0",
+    "redis://:pass/word@h",
+    "amqp://a;amqp://b:x",
+    "redis://h/shop",
+]
 WRONG = {
     "TIDEMILL_DATABASE_URL": ["", "mysql://localhost/x", "localhost:5432/db", "postgresql:/localhost/x"],
-    "TIDEMILL_BROKER_URL": ["", "   ", "http://x", "localhost:6379"],
-    "TIDEMILL_EVENTS_URL": ["", "   "],
+    "TIDEMILL_BROKER_URL": ["", "   ", "http://x", "localhost:6379", *WRONG_BROKERS],
+    "TIDEMILL_EVENTS_URL": ["", "   ", "http://x", "localhost:6379", *WRONG_BROKERS],
     "TIDEMILL_REMOTE_STAGES": ["", "  "],
     "TIDEMILL_HOME": ["", "  "],
     "TIDEMILL_SHARDS": ["0", "-1", "4097", "1.5", "many", ""],
@@ -70,6 +77,22 @@ def test_a_wrong_value_is_refused_by_name(name: str, value: str) -> None:
     assert len(str(refused.value)) > len(name) + 5, "it says what is wrong, too"
 
 
+@pytest.mark.parametrize("name", sorted({*WRONG, *ANYTHING}))
+def test_what_is_not_utf_8_is_refused_by_name(name: str) -> None:
+    """As the environment gives octets that are none."""
+    with pytest.raises(SettingsError, match=f"^{name}: it is not UTF-8$"):
+        Settings.read({name: "redis://h\udcff"})
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis://h", "redis://:p%2F@h:6379/0", "amqp://a:1//shop;amqp://b:2//shop", "redis+socket:///run/redis", "sqs://"],
+)
+def test_urls_of_brokers_that_are_right(url: str) -> None:
+    read = Settings.read({"TIDEMILL_BROKER_URL": url, "TIDEMILL_EVENTS_URL": url})
+    assert (read.broker_url, read.events_url) == (url, url)
+
+
 def test_without_any_variable_the_defaults_hold() -> None:
     settings = Settings.read({})
     assert settings == Settings()
@@ -104,7 +127,7 @@ def test_every_usual_scheme_of_postgres_is_understood(scheme: str) -> None:
 
 def test_passwords_are_not_shown() -> None:
     schemes = {"DATABASE": "postgresql", "BROKER": "redis", "EVENTS": "amqp"}
-    urls = {f"TIDEMILL_{name}_URL": f"{scheme}://u:s3cret@h/x" for name, scheme in schemes.items()}
+    urls = {f"TIDEMILL_{name}_URL": f"{scheme}://u:s3cret@h/0" for name, scheme in schemes.items()}
     assert "s3cret" not in repr(Settings.read(urls))
 
 

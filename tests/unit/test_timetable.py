@@ -35,6 +35,8 @@ def slots(table: Timetable, after: str, count: int) -> list[str]:
         ("* * * * *", None, "../../etc/passwd", "is not a time zone"),
         (None, timedelta(milliseconds=999), "UTC", "is shorter than 1 s"),
         (None, timedelta(seconds=-5), "UTC", "is shorter than 1 s"),
+        (None, timedelta(days=36_526), "UTC", "is longer than 100 years"),
+        (None, timedelta.max, "UTC", "is longer than 100 years"),
     ],
 )
 def test_a_wrong_timetable_is_refused_when_it_is_made(
@@ -47,6 +49,8 @@ def test_a_wrong_timetable_is_refused_when_it_is_made(
 def test_a_line_that_never_fires_is_refused() -> None:
     with pytest.raises(BadRequest, match=r"never fires|not a cron line"):
         Timetable("UTC", "0 0 30 2 *").first(at("2026-01-01"))
+    with pytest.raises(BadRequest, match=r"never fires again|not a cron line"):
+        due(Timetable("UTC", "0 0 30 2 *"), at("2026-01-01"), at("2026-01-02"), CatchUp.LAST, 10)
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,8 @@ def lock(session: Session) -> Any:
 
 def _end_when_frozen() -> sa.ColumnElement[str]:
     """What is frozen within a transaction keeps its locks: the server ends it, as it ends the session of its duties."""
-    return sa.func.set_config("idle_in_transaction_session_timeout", f"{FROZEN_SECONDS}s", True)
+    seconds = sa.bindparam(None, callable_=lambda: f"{FROZEN_SECONDS}s", type_=sa.Text)
+    return sa.func.set_config("idle_in_transaction_session_timeout", seconds, True)
 
 
 _LOCKING = sa.select(

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from app.console.api.bodies import ID, PRIORITY
-from app.console.api.plain import as_it_is, plain, words
+from app.console.api.plain import plain, words
 from app.console.endpoint import PREFIX, Answer, Asked, Endpoint
 from app.console.schemas import (
     ANY,
@@ -28,7 +28,7 @@ from app.console.schemas import (
 )
 from app.db import transaction
 from app.errors import NotFound
-from app.jobs import manage, outside
+from app.jobs import manage, outside, stored
 from app.jobs.enqueue import ATTEMPTS_LIMIT
 from app.jobs.model import JOB, JOB_LOG, Job, JobLog, JobState, Outcome
 from app.jobs.outside import Wanted
@@ -121,10 +121,10 @@ def _show(asked: Asked) -> Answer:
         result = None
         if entries:
             query = sa.select(sa.cast(JobLog.result, sa.Text)).where(JobLog.id == entries[0].id)
-            result = as_it_is(session.execute(query).scalar_one())
+            result = stored.read(session.execute(query).scalar_one())
     job = None
     if row is not None:
-        values = {"priority": -row.rank, "args": as_it_is(row.args), "kwargs": as_it_is(row.kwargs)}
+        values = {"priority": -row.rank, "args": stored.read(row.args), "kwargs": stored.read(row.kwargs)}
         job = {name: plain(values[name] if name in values else getattr(row, name)) for name in OF_JOB}
     return Answer({"job": job, "log": found, "result": result})
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,20 +32,3 @@ def plain(value: Any) -> Any:
             return {name: plain(each) for name, each in value.items()}
         case _:
             return value
-
-
-def as_it_is(text: str | None) -> Any:
-    """JSON that other programs may have written: what Python cannot read, or write again, is given as its text."""
-    if text is None:
-        return None
-    try:
-        return json.loads(text, parse_float=_finite)
-    except (ValueError, RecursionError):
-        return {"$text": text}
-
-
-def _finite(text: str) -> float:
-    found = float(text)
-    if not math.isfinite(found):
-        raise ValueError(text)
-    return found

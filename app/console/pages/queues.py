@@ -20,7 +20,7 @@ from app.console.web.memory import Remembered
 from app.console.web.page import REASON, Act, Done, Page, Question, Undo, Visit
 from app.db import transaction
 from app.errors import NotFound
-from app.figures import QueueFigures, WorkerFigures
+from app.figures import QueueFigures, WorkerFigures, since
 from app.limits import Queue
 from app.registry import registry
 from app.schema import CLAIMABLE
@@ -76,7 +76,7 @@ def _held(session: Session) -> dict[str, int]:
 
 
 def _services(session: Session) -> list[Service]:
-    age = sa.type_coerce(sa.func.now() - Scheduler.beat_at, sa.Interval)
+    age = since(Scheduler.beat_at)
     query = sa.select(Scheduler.name, Scheduler.started_at, age, age < GONE).order_by(Scheduler.name)
     return [Service(*row) for row in session.execute(query)]
 

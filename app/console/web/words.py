@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -97,6 +98,7 @@ FILTERS = {
     "number": number,
     "bounded": bounded,
     "cut": cut,
+    "quoted": shlex.quote,
     "json": plain_json,
     "lines": lines,
     "tone": tone,
