@@ -19,8 +19,9 @@ from app.clock import Rate
 from app.jobs.model import JobLog, Outcome
 from app.limits import Queue, kept_now
 from app.schema import CLAIMABLE
+from app.words import COUNTED
 from app.workers import GONE, Worker
-from processes.listing import COUNTED, Listed
+from processes.listing import Listed
 from processes.model import PREFERENCES, PROCESS
 from processes.model import queue_of as actor_queue
 from processes.states import ProcessState
@@ -343,8 +344,3 @@ def executions(session: Session, recent: timedelta = RECENT) -> Executions:
         )
     }
     return Executions(recent.total_seconds() / 60, **named)
-
-
-def counted(number: int) -> str | int:
-    """Of very many, no more are counted."""
-    return f"{number}+" if number >= COUNTED else number

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 LINE = 300
+#: Of very many rows, no more are counted.
+COUNTED = 100_000
 _STEPS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
@@ -54,3 +56,7 @@ def first_line(text: str | None) -> str | None:
 
 def several(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def counted(number: int) -> str | int:
+    return f"{number}+" if number >= COUNTED else number

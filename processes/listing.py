@@ -16,11 +16,10 @@ from app import limits, workers
 from app.claims import Lane
 from app.claims.model import is_running, is_waiting
 from app.clock import Rate
+from app.words import COUNTED
 from processes.definition import SETTINGS
 from processes.model import BROKEN_TASK, DECISION, PREFERENCES, PREFIX, Decision, queue_of
 
-#: Of what waits for an actor, and is broken, no more is counted.
-COUNTED = 100_000
 #: Whoever polls does so more often than this.
 UNPOLLED = timedelta(minutes=1)
 _QUEUE = cast(sa.Table, limits.Queue.__table__)

@@ -13,10 +13,9 @@ from sqlalchemy.orm import Session
 
 from app.claims import Lane, distinct_prefix
 from app.claims.model import is_running
+from app.words import COUNTED
 from stages.model import VISIT, StageVisit
 
-#: Of more than this it is only told that they are more.
-COUNTED = 100_000
 #: A visit that is ready for so long, in a queue that is not paused, is late.
 LATE = timedelta(minutes=1)
 

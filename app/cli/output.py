@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 # Here too, where all that is shown comes from.
-from app.figures import counted as counted
+from app.words import counted as counted
 from app.words import first_line as first_line
 from app.words import resting as resting
 from app.words import several as several

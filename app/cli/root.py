@@ -7,40 +7,44 @@ import logging
 import os
 import sys
 import traceback
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from importlib.metadata import version
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import click
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from app import logs
 from app.checks import encodable
-from app.cli.actor import actor
-from app.cli.console import console
-from app.cli.ctl import ctl
-from app.cli.doctor import doctor
-from app.cli.events import events
-from app.cli.job import job
-from app.cli.migrate import migrate
-from app.cli.probe import probe
-from app.cli.process import process
-from app.cli.queue import queue
-from app.cli.reactive import reactive
-from app.cli.recover import recover
-from app.cli.rpc import rpc
-from app.cli.simulate import simulate
-from app.cli.stage import stage
-from app.cli.status import status
-from app.cli.token import token
-from app.cli.up import up
 from app.errors import SettingsError, TidemillError
 from app.near import shown
 from app.settings import settings
 
 DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
+COMMANDS = (
+    *("up", "migrate", "status", "doctor", "probe", "token", "rpc", "console"),
+    *("job", "queue", "ctl", "reactive", "simulate", "stage", "process", "actor", "events", "recover"),
+)
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+
+class Commands(Mapping[str, click.Command]):
+    """Each in the module of its name, which is imported when it is asked for: one needs little of what another does."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        return cast(click.Command, getattr(import_module(f"app.cli.{name}"), name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+@click.group(commands=Commands(), context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(version("tidemill"), prog_name="tidemill")
 @click.pass_context
 def tidemill(ctx: click.Context) -> None:
@@ -51,12 +55,6 @@ def tidemill(ctx: click.Context) -> None:
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False
-
-
-GENERAL = (up, migrate, status, doctor, probe)
-OF_WORK = (job, queue, ctl, reactive, simulate, stage, process, actor, events, recover)
-for command in (*GENERAL, *OF_WORK, token, rpc, console):
-    tidemill.add_command(command)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

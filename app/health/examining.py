@@ -22,6 +22,7 @@ CHEAP: tuple[tuple[str, _Check], ...] = (
     ("scheduler", work.services),
     ("leases", work.leases),
     ("services", work.resting),
+    ("parked jobs", work.parked),
     ("periodic jobs", work.timetables),
     ("reactive tasks", triggers.tasks),
     ("reactive service", triggers.service),

@@ -9,13 +9,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from app.figures import NEVER_BEGUN, counted
+from app.figures import NEVER_BEGUN
 from app.health.finding import Finding, ok, warn
 from app.health.work import SERVICES, SLACK
 from app.settings import settings
-from app.words import several, span
+from app.words import COUNTED, counted, several, span
 from processes import listing
-from processes.listing import COUNTED
 from processes.model import BROKEN_TASK, DECISION, PROCESS
 from processes.states import DecisionState, ProcessState
 from processes.wording import clean

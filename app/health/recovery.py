@@ -6,11 +6,10 @@ from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
-from app.figures import counted
 from app.glance import REPAIRS_OF
 from app.health.finding import Finding, ok, warn
 from app.health.work import SERVICES
-from app.words import several, span
+from app.words import counted, several, span
 from processes.wording import clean
 from recovery import operations, record
 from recovery.operations import OperationState, Progress

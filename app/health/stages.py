@@ -12,10 +12,9 @@ from sqlalchemy.orm import Session
 from app import workers
 from app.claims import Lane
 from app.claims.model import is_running, is_waiting
-from app.figures import counted
 from app.health.finding import Finding, fail, ok, warn
 from app.settings import settings
-from app.words import first_line, span
+from app.words import counted, first_line, span
 from stages import lookup, parked
 from stages.lookup import Known
 from stages.model import EntityKind, Resweep, ResweepPart, ResweepState, Stage

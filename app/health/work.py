@@ -14,11 +14,11 @@ from app import duties, figures
 from app.claims.model import is_running
 from app.figures import QueueFigures, WorkerFigures
 from app.health.finding import Finding, fail, ok, warn
-from app.jobs.model import PeriodicJob
+from app.jobs.model import Job, JobState, PeriodicJob
 from app.limits import Queue
 from app.schema import CLAIMABLE
 from app.settings import settings
-from app.words import span
+from app.words import COUNTED, counted, first_line, several, span
 from recovery import invariants
 from recovery.invariants.looking import QUERY_CANCELED
 from stages.definition import PREFIX as STAGE
@@ -94,6 +94,27 @@ def resting(session: Session) -> Finding:
         "services",
         "; ".join(f"queue {row.name} rests: {row.rests_why}" for row in rows[:5]),
         "look after the service; it is tried again by itself, or at once: tidemill queue resume " + rows[0].name,
+    )
+
+
+def parked(session: Session) -> Finding:
+    """J5."""
+    is_parked = Job.state == sa.literal_column(f"'{JobState.PARKED}'")
+    some, number = sa.select(Job.queue).where(is_parked).limit(COUNTED).subquery(), sa.func.count()
+    counts = sa.select(some.c.queue, number).group_by(some.c.queue).order_by(number.desc(), some.c.queue)
+    queues = session.execute(counts).all()
+    if not queues:
+        return ok("parked jobs", "none")
+    worst = sa.select(Job.id, Job.task, Job.error).where(is_parked, Job.queue == queues[0].queue)
+    last = session.execute(worst.order_by(Job.id.desc()).limit(1)).first()
+    total = counted(sum(count for _, count in queues))
+    told = f"{total} in {several(len(queues), 'queue')}, most in {queues[0].queue}"
+    if last is not None:
+        told += f"; the latest is {last.id}, {last.task}: {first_line(last.error)}"
+    return warn(
+        "parked jobs",
+        told,
+        "see 'tidemill job list --state parked'; mend the cause, then 'tidemill job retry ID'",
     )
 
 

@@ -70,6 +70,19 @@ def test_doctor_finds_what_stands_still(tidemill: Tidemill, session: Session, mo
     assert all(each["advice"] for each in said.data["findings"] if each["level"] != "ok")
 
 
+def test_doctor_tells_of_parked_jobs(tidemill: Tidemill, session: Session) -> None:
+    made = [enqueue(tasks.record.s("x"), queue=queue) for queue in ("few", "many", "many")]
+    session.execute(sa.update(Job).where(Job.id.in_(made)).values(state=JobState.PARKED, error="OSError: no disk\nat"))
+    session.commit()
+    said = tidemill("doctor --json")
+    found = next(each for each in said.data["findings"] if each["check"] == "parked jobs")
+    assert (found["level"], said.code) == ("warn", 0)
+    assert found["detail"] == (
+        f"3 in 2 queues, most in many; the latest is {made[2]}, {tasks.record.name}: OSError: no disk"
+    )
+    assert "tidemill job list --state parked" in found["advice"]
+
+
 def test_doctor_on_a_broker_with_another_password(
     tidemill: Tidemill, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

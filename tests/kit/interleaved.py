@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from unittest.mock import patch
 
 import pytest
 
 from app.alarm import alarm
+from stages import ending
 from tests.kit import process_rows, reactive
 from tests.kit.interleaved_jobs import Jobs
 from tests.kit.interleaved_processes import Processes
@@ -23,7 +26,7 @@ def world(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         case "job":
             yield Jobs()
         case "visit":
-            with shop() as stages:
+            with shop() as stages, patch.object(ending, "BACKOFF", timedelta(0)):
                 # The signal is that of the main thread, and no session runs there.
                 alarm._installed = False
                 yield Visits(stages)

@@ -36,7 +36,7 @@ from processes import lapsing
 from recovery import restarting
 from recovery.invariants import chosen
 from recovery.invariants.entry import selecting
-from stages import batch, ending, visits
+from stages import batch, visits
 from tests.kit.commuting import Path
 from tests.kit.footprints import Footprints
 from tests.kit.stepping import Hooks, Play, Turn, What
@@ -311,7 +311,6 @@ def _timeless() -> Iterator[None]:
         stack.enter_context(patch.object(keeper.Keeper, "keeping", _not_kept))
         for module, name, value in (
             (lost, "DELAY", timedelta(0)),
-            (ending, "BACKOFF", timedelta(0)),
             (saving, "PAUSE_SECONDS", 0.0),
             (saving, "BLOCKED_SECONDS", 1e9),
             (batch, "PATIENCE_SECONDS", 1e9),

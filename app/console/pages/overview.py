@@ -25,6 +25,7 @@ FIGURES_SECONDS, FINDINGS_SECONDS = 1.0, 10.0
 CURES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "workers": ("queues", {}),
     "services": ("queues", {}),
+    "parked jobs": ("jobs", {"state": "parked"}),
     "periodic jobs": ("jobs", {}),
     "reactive tasks": ("reactive", {"state": "quarantined"}),
     "missed windows": ("reactive", {"state": "missed"}),

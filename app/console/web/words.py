@@ -9,8 +9,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from app.figures import counted
-from app.words import span
+from app.words import counted, span
 from processes.wording import clean
 
 TONES = {

@@ -1,4 +1,4 @@
-"""What a worker loads, and what it loads before its children are forked: each of them holds what it loads by itself."""
+"""What a command loads, and a worker, and this before its children are forked: each holds what it loads by itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+OF_OTHER_COMMANDS = ("alembic", "grpc", "recovery", "starlette", "stages", "triggers", "uvicorn")
 #: Of services beside workers, and of commands.
 NOT_OF_A_WORKER = ("alembic", "grpc", "jinja2", "mako", "starlette", "uvicorn", "app.cli", "app.console", "app.rpc")
 _WORKER = """
@@ -42,6 +43,12 @@ def printed(program: str) -> set[str]:
     argv = [sys.executable, "-W", "ignore", "-c", program]
     done = subprocess.run(argv, env={**os.environ, **servers}, capture_output=True, text=True, check=True)
     return set(done.stdout.split())
+
+
+def test_a_command_loads_nothing_that_only_others_need() -> None:
+    loaded = printed("from app.cli.root import tidemill; import sys; tidemill.commands['token']; print(*sys.modules)")
+    assert "app.cli.token" in loaded
+    assert not [each for each in OF_OTHER_COMMANDS if each in loaded]
 
 
 def test_a_worker_loads_nothing_that_it_does_not_need() -> None:
