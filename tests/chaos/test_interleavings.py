@@ -24,11 +24,19 @@ CASES = [
     ("job", "late", "finish", "offer 1", "offer 2"),
     ("job", "late", "finish", "time out 1", "time out 2"),
     ("visit", "waits", "claim", "other", "offer"),
+    ("visit", "late", "finish", "offer", "claim"),
+    *(("visit", "late", "finish", "other", other) for other in ("offer", "claim")),
+    *(("visit", "late", one, "offer", "claim") for one in ("leave", "fail")),
+    *(("visit", "late", one, "other", two) for one in ("leave", "fail") for two in ("offer", "claim")),
+    *(("visit", "late", one, "time out", two) for one in ("leave", "fail") for two in ("offer", "claim")),
     ("visit", "late", "time out", "other", "claim"),
     ("visit", "late", "time out", "other", "offer"),
     ("visit", "late", "time out 1", "time out 2", "claim"),
-    ("run", "waits", "claim 1", "claim 2", "move"),
+    *(("run", "waits", "claim 1", "claim 2", other) for other in ("move", "poll")),
+    ("run", "late", "begin", "time out", "claim"),
+    ("process", "none", "offer 1", "offer 2", "begin"),
     ("process", "registered", "begin 1", "begin 2", "claim"),
+    ("process", "registered", "begin", "offer", "claim"),
 ]
 
 

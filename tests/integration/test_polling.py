@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from app import db
 from tests.kit import reactive as kit
 from tests.kit.plans import Statement, captured, explain
 from tests.kit.reactive import ORDERS, World, day
 from triggers import All, Any, ChunkDelta, Delta, RefDelay, operate, polling
+from triggers.instants import to_instant
 from triggers.model import TASK, Evaluation
 from triggers.shape import shape
 
@@ -57,6 +60,17 @@ def _statements(entities: int = 0) -> tuple[polling.Report, list[Statement]]:
     with captured(db.engine()) as found:
         report = polling.run_once()
     return report, found
+
+
+def test_moments_are_counted_to_the_microsecond(world: World) -> None:
+    # The near ones by a double, the far ones as decimals.
+    moments = [datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)]
+    for edge in (datetime(1970, 1, 1, tzinfo=UTC), datetime(2106, 1, 1, tzinfo=UTC), datetime(2242, 3, 16, tzinfo=UTC)):
+        moments += [edge + timedelta(microseconds=each) for each in range(-1000, 1000)]
+    moments += [day(1) + timedelta(days=97 * each, microseconds=7 * each + 1) for each in range(5000)]
+    given = sa.func.unnest(sa.cast(moments, ARRAY(sa.DateTime(timezone=True)))).column_valued("given")
+    counted = kit.execute(sa.select(polling.micros(given)))
+    assert [value for (value,) in counted] == [to_instant(each) for each in moments]
 
 
 def test_the_number_of_statements_does_not_grow_with_the_tasks(world: World) -> None:

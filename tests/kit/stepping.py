@@ -5,13 +5,17 @@ ROLLBACK. What none of the others can notice does not stop it (`_LOCAL`, and `te
 
 - Whether a session waits for a lock is for Postgres to say (`pg_blocking_pids`), and only of a lock that another of the
   sessions holds. As these stand still, it stays so until one of them goes on.
+- Where several wait for what one lets go of, the server does not say who has it next: their backends are stopped, and
+  go on one after the other.
 - No time runs out by itself. A `lock_timeout` is taken out of the statement that sets it; that the patience of a
   session ends while it waits, once in an order, and which of several ends a deadlock, are turns like any other.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -235,6 +239,8 @@ class Play:
         self.actors = [Actor(name, act, self._reports) for name, act in acts.items()]
         self.blocked, self.taken = False, 0
         self._blockers: dict[Actor, set[Actor]] = {}
+        #: Their backends do nothing at all.
+        self._held: list[Actor] = []
 
     def begin(self) -> None:
         """One after the other, up to their first statements."""
@@ -260,6 +266,10 @@ class Play:
         actor = next(each for each in self.actors if each.name == turn.who)
         actor.effect = effect
         waits = self._who_waits()
+        before = {each: by for each, by in self._blockers.items() if each is not actor}
+        woken = [each for each, by in waits.items() if actor in by]
+        for each in woken if len(woken) > 1 else []:
+            self._hold(each)
         if turn.what is What.STEPS:
             actor.go_on()
         else:
@@ -267,8 +277,10 @@ class Play:
             actor.gave_up = turn.what is What.GIVES_UP
             actor.state = State.RUNNING
             self._ask("SELECT pg_cancel_backend(%s)", actor.pid)
-        before = {each: by for each, by in self._blockers.items() if each is not actor}
-        self._settle(self.actors)
+        self._settle([each for each in self.actors if each not in self._held])
+        for last in (False, True):
+            for each in [*self._held]:
+                self._wake(each, last=last)
         for each in self.actors:
             each.in_question = False
         for each in self.actors:
@@ -276,6 +288,21 @@ class Play:
                 for one in (each, *new):
                     one.in_question = True
         effect.unknown |= turn.what is not What.STEPS or self._who_waits() != waits
+
+    def _hold(self, actor: Actor) -> None:
+        os.kill(actor.pid, signal.SIGSTOP)
+        self._held.append(actor)
+
+    def _let_go(self, actor: Actor) -> None:
+        self._held.remove(actor)
+        os.kill(actor.pid, signal.SIGCONT)
+
+    def _wake(self, actor: Actor, *, last: bool) -> None:
+        """Who waits for another one that does nothing comes after him."""
+        self._let_go(actor)
+        self._settle([each for each in self.actors if each not in self._held])
+        if not last and self._blockers.get(actor, set()) & {*self._held}:
+            self._hold(actor)
 
     def _who_waits(self) -> dict[Actor, set[Actor]]:
         return {each: {*self._blockers[each]} for each in self.actors if each.state is State.BLOCKED}
@@ -286,6 +313,8 @@ class Play:
         return {each.name: each.result for each in self.actors}
 
     def abandon(self) -> None:
+        for each in [*self._held]:
+            self._let_go(each)
         for each in self.actors:
             each.abandoned = True
             if each.state is State.BLOCKED:
@@ -330,9 +359,8 @@ class Play:
             self._blockers[each] = found.get(each, set())
         self.blocked = self.blocked or bool(blocked)
 
-    @staticmethod
-    def _moves(actor: Actor, blocked: set[Actor]) -> bool:
-        return actor.state is not State.STOPPED and actor not in blocked
+    def _moves(self, actor: Actor, blocked: set[Actor]) -> bool:
+        return actor.state is not State.STOPPED and actor not in blocked and actor not in self._held
 
     def _in_circle(self, actor: Actor) -> bool:
         """Whether it waits, by way of others, for itself."""
