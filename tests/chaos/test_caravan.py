@@ -72,7 +72,8 @@ def _travel(seed: int, count: int, kills: float, env: dict[str, str], processes:
         if now != left:
             left, moved = now, time.monotonic()
         assert time.monotonic() - moved < STILL_SECONDS, f"the caravan has come to a stop: {left}"
-        if time.monotonic() - last > kills:
+        # On a machine so slow that none is up before the next is killed, nobody would come on.
+        if time.monotonic() - last > kills and moved > last:
             killed += _kill(dice, workers)
             last = time.monotonic()
         pause(0.2)

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from app import limits, workers
 from app.db import engine
-from app.jobs.model import JOB, JOB_LOG, PeriodicJob
+from app.jobs.model import JOB, JOB_LOG, KnownTask, PeriodicJob
 from app.shares import Scheduler
 
 
@@ -33,6 +33,8 @@ def fill(evil: str) -> dict[str, Any]:
         limits.configure(session, evil, paused=True)
         session.execute(sa.insert(Scheduler).values(name="scheduler-1/9.abc"))
         workers.beat(session.connection(), "worker-2@host", ["mail"], 2, 2)
+        # The worker may be gone before a slow machine has looked at it; its queue is still known.
+        session.execute(sa.insert(KnownTask).values(name="shop.mail", queue="mail", max_attempts=4))
         session.commit()
     return found
 
