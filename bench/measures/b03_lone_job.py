@@ -4,6 +4,10 @@ How soon a job, and a visit of a new entity, starts in an idle system, against a
 just before COMMIT, or just before `apply_async`, and ends in the task's first line; a visit begins just before COMMIT
 of the insert of a new entity and ends in the first line of `process`, the system stage between them. The 99th
 percentile is shown, and not judged.
+
+What remains: a visit of a new entity comes after a job's way and one more. The system stage claims it, loads entity and
+states, and saves whom it asked; the stage claims its own entry and loads again what it is given, since between the two
+anybody may have written it: seven statements, one after the other.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Jobs enqueued inside the producer's transaction, against the insert that the same Postgres does bare. What is judged is
 the call and its commit; a further row shows Celery's building of the signatures too.
+
+What remains: the statement is parsed and planned each time. One that is prepared would be missed behind a pooler that
+changes the server, and in the transaction of a producer nothing can be made good.
 """
 
 from __future__ import annotations
