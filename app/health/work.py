@@ -11,6 +11,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from app import duties, figures
+from app.claims import depths
 from app.claims.model import is_running
 from app.figures import QueueFigures, WorkerFigures
 from app.health.finding import Finding, fail, ok, warn
@@ -99,16 +100,15 @@ def resting(session: Session) -> Finding:
 
 def parked(session: Session) -> Finding:
     """J5."""
-    is_parked = Job.state == sa.literal_column(f"'{JobState.PARKED}'")
-    some, number = sa.select(Job.queue).where(is_parked).limit(COUNTED).subquery(), sa.func.count()
-    counts = sa.select(some.c.queue, number).group_by(some.c.queue).order_by(number.desc(), some.c.queue)
-    queues = session.execute(counts).all()
-    if not queues:
+    counts: dict[str, int] = dict(session.execute(dict(depths.marked(Job, COUNTED))["parked"]).all())
+    if not counts:
         return ok("parked jobs", "none")
-    worst = sa.select(Job.id, Job.task, Job.error).where(is_parked, Job.queue == queues[0].queue)
-    last = session.execute(worst.order_by(Job.id.desc()).limit(1)).first()
-    total = counted(sum(count for _, count in queues))
-    told = f"{total} in {several(len(queues), 'queue')}, most in {queues[0].queue}"
+    worst = max(counts, key=lambda queue: counts[queue])
+    of_worst = sa.select(Job.id, Job.task, Job.error).where(
+        Job.queue == worst, Job.state == sa.literal_column(f"'{JobState.PARKED}'")
+    )
+    last = session.execute(of_worst.order_by(Job.id.desc()).limit(1)).first()
+    told = f"{counted(sum(counts.values()))} in {several(len(counts), 'queue')}, most in {worst}"
     if last is not None:
         told += f"; the latest is {last.id}, {last.task}: {first_line(last.error)}"
     return warn(

@@ -78,13 +78,19 @@ def test_a_batch_of_a_long_backlog(backlog: Engine, session: Session, part: str)
     assert plan.pages < 40
 
 
-def test_what_is_new_after_a_long_history(backlog: Engine, session: Session) -> None:
-    cursor.begin(None)
+def five_new(session: Session) -> tuple[list[int], cursor.State]:
+    """Saved when all before them was published."""
     session.execute(sa.text("UPDATE tidemill.event_relay SET snapshot = pg_current_snapshot()"))
     session.commit()
     ids = kit.save_all(session, 5)
     state = cursor.poll()
     assert state is not None
+    return ids, state
+
+
+def test_what_is_new_after_a_long_history(backlog: Engine, session: Session) -> None:
+    cursor.begin(None)
+    ids, state = five_new(session)
     with captured(backlog) as found:
         new = reading.new(state, LIMIT)
         reading.these(new)
@@ -101,11 +107,7 @@ def test_passing_over_what_is_new_after_a_long_history(backlog: Engine, session:
     with Session(backlog) as late:
         if writer == "open":
             kit.save(late, "late")
-        session.execute(sa.text("UPDATE tidemill.event_relay SET snapshot = pg_current_snapshot()"))
-        session.commit()
-        ids = kit.save_all(session, 5)
-        state = cursor.poll()
-        assert state is not None
+        ids, state = five_new(session)
         with captured(backlog) as found:
             assert cursor.passed_over(state)
         assert kit.state(session).done_id == ids[-1]
