@@ -7,6 +7,7 @@ text `{1,2,…}` takes 0.2 ms.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,17 +24,22 @@ def _flag(value: bool) -> str:  # noqa: FBT001 - a value of an array
     return "t" if value else "f"
 
 
+def _moment(value: datetime) -> str:
+    return f'"{value.isoformat()}"'
+
+
 #: Of others the driver knows better how they are written.
 _WRITTEN: tuple[tuple[type[sa.types.TypeEngine[Any]], Callable[[Any], str]], ...] = (
     (sa.Boolean, _flag),
     (sa.Integer, str),
     (sa.Float, repr),
     (sa.Text, quoted),
+    (sa.DateTime, _moment),
 )
 
 
 class Array(sa.types.TypeDecorator[Any]):
-    """Of numbers, truth values or texts, of one dimension; anything else is bound as the driver does it."""
+    """Of numbers, truth values, texts or moments, of one dimension; anything else is bound as the driver does it."""
 
     impl = ARRAY
     cache_ok = True

@@ -12,9 +12,9 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
+from app.arrays import Array
 from app.claims import Executor
 from app.db import Model
 
@@ -42,8 +42,8 @@ def add(executor: Executor, counts: Mapping[str, int]) -> None:
         return
     rows = (
         sa.func.unnest(
-            sa.cast([name for name, _ in more], ARRAY(sa.Text)),
-            sa.cast([count for _, count in more], ARRAY(sa.BigInteger)),
+            sa.cast([name for name, _ in more], Array(sa.Text)),
+            sa.cast([count for _, count in more], Array(sa.BigInteger)),
         )
         .table_valued(sa.column("name", sa.Text), sa.column("value", sa.BigInteger))
         .render_derived(name="more")

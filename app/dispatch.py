@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 
 from app import workers
+from app.arrays import Array
 from app.claims import Lane, distinct_prefix
 from app.claims.model import built_once, is_running, table_of
 from app.db import transaction
@@ -163,7 +163,7 @@ def _ready(model: Any, lane: Lane, sharded: bool = False) -> Any:  # noqa: FBT00
         (Queue.max_parallel.is_not(None), Queue.max_parallel - live.scalar_subquery() - _kept(model, groups)),
         else_=UNLIMITED,
     )
-    only = sa.bindparam("only", type_=ARRAY(sa.Text))
+    only = sa.bindparam("only", type_=Array(sa.Text))
     return (
         sa.select(groups.c.queue, counted.c.rows, free, Queue.paused)
         .select_from(groups.join(counted, sa.true()).outerjoin(Queue, Queue.name == groups.c.queue))

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
 from app import workers
+from app.arrays import Array
 from app.claims import Claimable, Lane
 from app.claims import depths as claimable
 from app.clock import Rate
@@ -279,7 +279,7 @@ def processes(session: Session, actors: Sequence[Listed], recent: timedelta = RE
     ).one()
     # By the index of those that ended, which begins with the type.
     ended = sa.select(PROCESS.c.state, sa.func.count()).where(
-        PROCESS.c.name == sa.any_(sa.cast([each.name for each in actors if each.decider], ARRAY(sa.Text))),
+        PROCESS.c.name == sa.any_(sa.cast([each.name for each in actors if each.decider], Array(sa.Text))),
         PROCESS.c.ended_at > now - recent,
     )
     ends = {row[0]: row[1] for row in session.execute(ended.group_by(PROCESS.c.state))}

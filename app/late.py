@@ -24,11 +24,13 @@ class TicketRequest(Request):
     _counts: bool | None = None
 
     def maybe_expire(self) -> Literal[True] | None:
-        """Asked more than once of the same ticket: what was let in stays in."""
+        """Asked more than once of the same ticket: what was let in stays in. Celery would keep the id of each that it
+        drops for hours, to know it when it comes again; but then it is late again."""
         expires: datetime | None = self.expires
-        if self._counts is None and expires is not None and datetime.now(UTC) > expires:
+        late = expires is not None and datetime.now(UTC) > expires
+        if late and self._counts is None:
             self._counts = TICKET in self.request_dict and _is_time_to_look(self.delivery_info)
-        return None if self._counts else super().maybe_expire()
+        return True if late and not self._counts else None
 
 
 def _is_time_to_look(delivery: Mapping[str, Any]) -> bool:

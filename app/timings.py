@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Mapped, mapped_column
 
+from app.arrays import Array
 from app.claims import Executor
 from app.db import Model
 from app.stopwatch import Piece, Series, stopwatch
@@ -56,7 +56,7 @@ def add(executor: Executor, pieces: Sequence[Piece]) -> None:
     columns = list(zip(*((*each.series, each.le, each.times, each.seconds) for each in pieces), strict=True))
     rows = (
         sa.func.unnest(
-            *(sa.cast(list(column), ARRAY(kind)) for column, kind in zip(columns, _TYPES.values(), strict=True))
+            *(sa.cast(list(column), Array(kind)) for column, kind in zip(columns, _TYPES.values(), strict=True))
         )
         .table_valued(*(sa.column(name, kind) for name, kind in _TYPES.items()))
         .render_derived(name="more")

@@ -19,11 +19,12 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
+from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from app import audit
+from app.arrays import Array
 from app.db import joined, transaction
 from app.errors import BadRequest, MovesBack, TooFarAhead
 from triggers.model import Ctl, CtlChange, ReactiveLeaf, ReactiveTask
@@ -103,9 +104,9 @@ def advance_many(values: Mapping[Parameter, datetime], *, session: Session | Non
 
 _ADVANCE = sa.select(
     sa.func.tidemill.advance_many(
-        sa.bindparam("entities", type_=ARRAY(sa.Text)),
-        sa.bindparam("parameters", type_=ARRAY(sa.Text)),
-        sa.bindparam("moments", type_=ARRAY(TIMESTAMP(timezone=True))),
+        sa.bindparam("entities", type_=Array(sa.Text)),
+        sa.bindparam("parameters", type_=Array(sa.Text)),
+        sa.bindparam("moments", type_=Array(TIMESTAMP(timezone=True))),
     ).table_valued("entity", "parameter", "value")
 )
 

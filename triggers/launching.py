@@ -11,10 +11,11 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
+from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
 from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from app.doorbell import GENERIC
 from app.jobs.enqueue import ring_after_commit
 from app.prepared import Prepared
@@ -63,7 +64,7 @@ def launch(session: Session, decisions: Sequence[Decision], at: datetime, cause:
 @cache
 def _launching() -> Prepared:
     told = (
-        sa.func.unnest(*(sa.bindparam(f"p_{name}", type_=ARRAY(kind)) for name, kind in _COLUMNS.items()))
+        sa.func.unnest(*(sa.bindparam(f"p_{name}", type_=Array(kind)) for name, kind in _COLUMNS.items()))
         .table_valued(*(sa.column(name, kind) for name, kind in _COLUMNS.items()))
         .render_derived(name="told")
     )

@@ -13,11 +13,11 @@ from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
 from app import locks
+from app.arrays import Array
 from app.db import transaction
 from app.locks import Lock
 from triggers import pools, values
@@ -90,7 +90,7 @@ def synchronize() -> Synced:
 
 def write(session: Session, wanted: Mapping[str, Definition]) -> Synced:
     modules = sorted({each.module for each in wanted.values()} | set(sys.modules))
-    ours = sa.or_(ReactiveTask.name.in_(wanted), ReactiveTask.module == sa.any_(sa.cast(modules, ARRAY(sa.Text))))
+    ours = sa.or_(ReactiveTask.name.in_(wanted), ReactiveTask.module == sa.any_(sa.cast(modules, Array(sa.Text))))
     known = {row.name: row for row in session.execute(sa.select(*TASK.c).where(ours))}
     new = sorted((each for each in wanted.values() if each.name not in known), key=attrgetter("name"))
     changes = [(known[name], wanted[name]) for name in sorted(wanted) if name in known]

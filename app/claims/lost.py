@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Row
 
+from app.arrays import Array
 from app.claims import storm
 from app.claims.model import (
     Claimable,
@@ -89,7 +89,7 @@ def orphan(executor: Executor, model: type[Claimable], workers: Sequence[str]) -
     """Claims of workers that are known to be dead need not wait for the end of their lease; but those whose rows
     somebody holds just now do."""
     table, columns = table_of(model), key_columns(model)
-    holder = sa.any_(sa.cast(list(workers), ARRAY(sa.Text)))
+    holder = sa.any_(sa.cast(list(workers), Array(sa.Text)))
     free = (
         sa.select(*columns)
         .where(is_running(model), model.claimed_by == holder, model.recovery_time > sa.func.now())
@@ -127,7 +127,7 @@ def _ending(model: type[Claimable], rows: Sequence[tuple[Any, ...]], *, in_batch
     """`rows`: their keys, and in how many seconds it is their turn."""
     table, columns = table_of(model), key_columns(model)
     named = [*(sa.column(each.name, each.type) for each in columns), sa.column("turn", sa.Double)]
-    arrays = [sa.cast([row[i] for row in rows], ARRAY(each.type)) for i, each in enumerate(named)]
+    arrays = [sa.cast([row[i] for row in rows], Array(each.type)) for i, each in enumerate(named)]
     ours = sa.func.unnest(*arrays).table_valued(*named).render_derived(name="ours")
     values: dict[str, Any] = {"pass_key": None, "recovery_time": None, **model.released()}
     later: Any = model.not_before

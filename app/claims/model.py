@@ -11,10 +11,11 @@ from operator import attrgetter
 from typing import Any, ClassVar, NewType, ParamSpec, TypeVar, cast
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.orm import Mapped, Session, mapped_column
 from sqlalchemy.sql.elements import Grouping
+
+from app.arrays import Array
 
 PassKey = NewType("PassKey", uuid.UUID)
 Key = tuple[Any, ...]
@@ -195,13 +196,13 @@ def key_getter(model: type[Claimable]) -> Callable[[Row[Any]], Key]:
 def among(model: type[Claimable], keys: Sequence[Key]) -> sa.ColumnElement[bool]:
     """The rows with these keys, as one array a column, so that the statement does not grow with their number."""
     columns = key_columns(model)
-    return _in(columns, [sa.cast([key[i] for key in keys], ARRAY(column.type)) for i, column in enumerate(columns)])
+    return _in(columns, [sa.cast([key[i] for key in keys], Array(column.type)) for i, column in enumerate(columns)])
 
 
 def among_bound(model: type[Claimable]) -> sa.ColumnElement[bool]:
     """The same with parameters `key_0`…, for a statement that is built once."""
     columns = key_columns(model)
-    return _in(columns, [sa.bindparam(f"key_{i}", type_=ARRAY(column.type)) for i, column in enumerate(columns)])
+    return _in(columns, [sa.bindparam(f"key_{i}", type_=Array(column.type)) for i, column in enumerate(columns)])
 
 
 def bound_keys(keys: Sequence[Key]) -> dict[str, list[Any]]:

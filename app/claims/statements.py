@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 
+from app.arrays import Array
 from app.claims.cursor import AFTER_ALL
 from app.claims.model import (
     Claimable,
@@ -137,7 +138,7 @@ def _unknown(model: type[Claimable], queue: Any) -> sa.CTE:
     table = table_of(model)
     gaps = (
         sa.func.unnest(
-            sa.bindparam("p_above", type_=ARRAY(sa.Integer)), sa.bindparam("p_below", type_=ARRAY(sa.Integer))
+            sa.bindparam("p_above", type_=Array(sa.Integer)), sa.bindparam("p_below", type_=Array(sa.Integer))
         )
         .table_valued(sa.column("above", sa.Integer), sa.column("below", sa.Integer))
         .render_derived(name="gaps")
@@ -166,8 +167,8 @@ def _best(model: type[Claimable], form: Form, queue: Any, want: Any, unknown: sa
         return _first(model, form, queue, want, after).subquery("best")
     ranks = (
         sa.func.unnest(
-            sa.bindparam("p_ranks", type_=ARRAY(sa.SmallInteger)),
-            sa.bindparam("p_after", type_=ARRAY(TIMESTAMP(timezone=True))),
+            sa.bindparam("p_ranks", type_=Array(sa.SmallInteger)),
+            sa.bindparam("p_after", type_=Array(TIMESTAMP(timezone=True))),
         )
         .table_valued(sa.column("rank", sa.SmallInteger), sa.column("after", TIMESTAMP(timezone=True)))
         .render_derived(name="ranks")

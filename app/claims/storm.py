@@ -20,9 +20,9 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
+from app.arrays import Array
 from app.claims.model import Executor
 from app.db import Model
 from app.settings import settings
@@ -53,7 +53,7 @@ def delays(executor: Executor, queues: Sequence[str], rate: int | None = None) -
 def _planned(executor: Executor, queues: list[str], spans: list[float]) -> dict[str, float]:
     """Moves the end of what is planned; returns in how many seconds ours begins."""
     rows = (
-        sa.func.unnest(sa.cast(queues, ARRAY(sa.Text)), sa.cast(spans, ARRAY(sa.Double)))
+        sa.func.unnest(sa.cast(queues, Array(sa.Text)), sa.cast(spans, Array(sa.Double)))
         .table_valued(sa.column("queue", sa.Text), sa.column("span", sa.Double))
         .render_derived(name="planned")
     )

@@ -13,10 +13,11 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, JSON
+from sqlalchemy.dialects.postgresql import JSON
 from sqlalchemy.engine import Connection, Row
 
 from app import claims
+from app.arrays import Array
 from app.claims import Executor, PassKey
 from app.db import autocommit
 from app.jobs.model import JOB, JOB_LOG, Job, Outcome
@@ -86,9 +87,9 @@ def _done() -> Any:
     gone = claims.finishing(Job).cte("gone")
     ends = (
         sa.func.unnest(
-            sa.bindparam("key_0", type_=ARRAY(sa.BigInteger)),
-            sa.bindparam("elapsed", type_=ARRAY(sa.Double)),
-            sa.bindparam("results", type_=ARRAY(sa.Text)),
+            sa.bindparam("key_0", type_=Array(sa.BigInteger)),
+            sa.bindparam("elapsed", type_=Array(sa.Double)),
+            sa.bindparam("results", type_=Array(sa.Text)),
         )
         .table_valued(sa.column("id", sa.BigInteger), sa.column("elapsed", sa.Double), sa.column("result", sa.Text))
         .render_derived(name="ends")
@@ -165,7 +166,7 @@ def log(
 
 
 def _among(ids: Sequence[int]) -> sa.ColumnElement[bool]:
-    return JOB.c.id == sa.any_(sa.cast(list(ids), ARRAY(sa.BigInteger)))
+    return JOB.c.id == sa.any_(sa.cast(list(ids), Array(sa.BigInteger)))
 
 
 def leave(
@@ -183,7 +184,7 @@ def absorbed(executor: Executor, pass_key: PassKey | None, ids: Sequence[int], *
     takes their place."""
     newer = JOB.alias("newer")
     waits = newer.c.state == sa.literal_column("'waiting'")
-    goes_back = sa.and_(newer.c.id == sa.any_(sa.cast(list(ids), ARRAY(sa.BigInteger))), newer.c.id > JOB.c.id)
+    goes_back = sa.and_(newer.c.id == sa.any_(sa.cast(list(ids), Array(sa.BigInteger))), newer.c.id > JOB.c.id)
     replaced = sa.exists().where(newer.c.key == JOB.c.key, newer.c.id != JOB.c.id, sa.or_(waits, goes_back))
     found = executor.execute(sa.select(JOB.c.id).where(_among(ids), JOB.c.key.is_not(None), replaced)).scalars().all()
     return leave(executor, found, Outcome.ABSORBED, pass_key=pass_key, **more) if found else set()

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple, Protocol
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
+from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.orm import Session, scoped_session
 
 from app import doorbell, faults, tracing
+from app.arrays import Array
 from app.db import joined
 from app.errors import BadRequest, UnknownTask, Unsupported
 from app.jobs import payload
@@ -241,7 +242,7 @@ def ticket_name(task: Any) -> str:
 
 
 def _insert(session: Session, row: dict[str, Any], ticket: str) -> JobId:
-    job_id = session.execute(_one(), row).scalar_one()
+    job_id = session.execute(_one(keyed=row["key"] is not None), row).scalar_one()
     ring_after_commit(session, row["queue"], ticket)
     return JobId(job_id)
 
@@ -256,9 +257,12 @@ def _insert_many(session: Session, rows: list[dict[str, Any]], trace: str | None
     ids: list[JobId] = []
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
-        columns = {name: [row[name] for row in part] for name in _MANY}
-        times = {name: part[0][name] for name in ("due_at", "delay", "expires_at", "lifetime")}
-        ids += session.execute(_many(), {**columns, **times, "trace": trace}).scalars()
+        bound: dict[str, Any] = {name: part[0][name] for name in ("due_at", "delay", "expires_at", "lifetime")}
+        for name in _MANY:
+            column = [row[name] for row in part]
+            same = name != "args" and column.count(column[0]) == len(column)
+            bound |= {name: None if same else column, f"same_{name}": column[0] if same else None}
+        ids += session.execute(_many(), {**bound, "trace": trace}).scalars()
     return ids
 
 
@@ -287,7 +291,7 @@ def _due() -> dict[str, Any]:
 
 
 @cache
-def _one() -> Any:
+def _one(*, keyed: bool) -> Any:
     json = postgresql.JSON
     insert = postgresql.insert(JOB).values(
         queue=sa.bindparam("queue", type_=sa.Text),
@@ -300,9 +304,11 @@ def _one() -> Any:
         trace=sa.bindparam("trace", None, type_=sa.Text),
         **_due(),
     )
-    return insert.on_conflict_do_update(
-        index_elements=[Job.key], index_where=KEY_IS_TAKEN, set_=taking_its_place(insert.excluded)
-    ).returning(Job.id)
+    if keyed:
+        insert = insert.on_conflict_do_update(
+            index_elements=[Job.key], index_where=KEY_IS_TAKEN, set_=taking_its_place(insert.excluded)
+        )
+    return insert.returning(Job.id)
 
 
 def taking_its_place(newer: Any) -> dict[str, Any]:
@@ -327,25 +333,20 @@ def taking_its_place(newer: Any) -> dict[str, Any]:
 @cache
 def _many() -> Any:
     rows = (
-        sa.func.unnest(*(sa.bindparam(name, type_=ARRAY(kind)) for name, kind in _MANY.items()))
+        sa.func.unnest(*(sa.bindparam(name, type_=Array(kind)) for name, kind in _MANY.items()))
         .table_valued(*(sa.column(name, kind) for name, kind in _MANY.items()))
         .render_derived(name="rows")
     )
-    json = postgresql.JSON
-    times = _due()
-    source = sa.select(
-        rows.c.queue,
-        rows.c.task,
-        sa.cast(rows.c.args, json),
-        sa.cast(rows.c.kwargs, json),
-        rows.c.rank,
-        rows.c.max_attempts,
-        times["due_at"],
-        times["expires_at"],
-        sa.bindparam("trace", None, type_=sa.Text),
-    )
-    names = [*_MANY, "due_at", "expires_at", "trace"]
-    return postgresql.insert(JOB).from_select(names, source).returning(Job.id)
+    given = {
+        name: sa.func.coalesce(sa.bindparam(f"same_{name}", type_=kind), rows.c[name]) for name, kind in _MANY.items()
+    }
+    source = {
+        **given,
+        **{name: sa.cast(given[name], postgresql.JSON) for name in ("args", "kwargs")},
+        **_due(),
+        "trace": sa.bindparam("trace", None, type_=sa.Text),
+    }
+    return postgresql.insert(JOB).from_select(list(source), sa.select(*source.values())).returning(Job.id)
 
 
 # The doorbell: rung once for each queue and task, after the outermost commit.

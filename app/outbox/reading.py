@@ -12,8 +12,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 
+from app.arrays import Array
 from app.db import autocommit
 from app.outbox.cursor import State, as_snapshot, visible
 from app.outbox.model import EVENT, Event
@@ -95,7 +95,7 @@ def _new(limit: int) -> Any:
 
 @cache
 def _these(limit: int) -> Any:
-    return _messages(Event.id == sa.any_(sa.bindparam("p_ids", type_=ARRAY(sa.BigInteger))), limit)
+    return _messages(Event.id == sa.any_(sa.bindparam("p_ids", type_=Array(sa.BigInteger))), limit)
 
 
 @cache

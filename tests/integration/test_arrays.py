@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.engine import Engine
 
 from app.arrays import Array
 from app.prepared import Prepared
 
 WORDS = ["", " ", "NULL", "null", "a,b", "{x}", 'say "so"', "back\\slash", "it's", "%s", "two\nlines", "žluť", None]
+MOMENTS = [
+    datetime(1, 1, 1, tzinfo=UTC),
+    datetime(2026, 7, 26, 12, 0, 0, 1, timezone(timedelta(hours=5, minutes=30))),
+    datetime(9999, 12, 31, 23, 59, 59, 999999, UTC),
+    None,
+]
 CASES: list[tuple[Any, list[Any]]] = [
     (sa.BigInteger(), [0, -1, 2**63 - 1, -(2**63), None]),
     (sa.SmallInteger(), [1, None, -5]),
@@ -19,6 +27,7 @@ CASES: list[tuple[Any, list[Any]]] = [
     (sa.Boolean(), [True, False, None]),
     (sa.Text(), WORDS),
     (sa.Text(), []),
+    (TIMESTAMP(timezone=True), MOMENTS),
 ]
 
 

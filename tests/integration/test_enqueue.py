@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import combinations
 from typing import Any
 
 import kombu
@@ -273,6 +274,8 @@ def test_arguments_come_back_to_the_letter(session: Session, value: Any) -> None
 
 # Many at once.
 
+WORDS = ("task", "queue", "args", "kwargs", "priority")
+
 
 def test_many_go_in_with_one_statement_and_come_back_in_order(session: Session, rung: list[str]) -> None:
     ids = enqueue_many((record.s(i) for i in range(2500)), queue="bulk", priority=3)
@@ -298,6 +301,26 @@ def test_many_of_different_tasks_keep_their_own_words(session: Session) -> None:
     rows = [job(session, each) for each in ids]
     assert [(row.queue, row.max_attempts) for row in rows if row] == [("jobs", 4), ("mail", 3)]
     assert {row.due_at - row.enqueued_at for row in rows if row and row.due_at} == {timedelta(minutes=1)}
+
+
+@pytest.mark.parametrize("differ", [each for n in range(6) for each in combinations(WORDS, n)], ids="-".join)
+def test_many_of_which_some_words_are_the_same(session: Session, differ: tuple[str, ...]) -> None:
+    # What all of them share is said once, however the rest differs.
+    def one(second: bool) -> Any:  # noqa: FBT001 - the first or the second of two
+        other = {word for word in differ if second}
+        args = ["x", 'say "no"'] if "args" in other else [1]
+        signature = (crash if "task" in other else record).s(*args, **({"value": None} if "kwargs" in other else {}))
+        return signature.set(queue="mail" if "queue" in other else "bulk", priority=7 if "priority" in other else 0)
+
+    signatures = [one(second) for second in (False, True, False)]
+    rows = [job(session, each) for each in enqueue_many(signatures)]
+    assert [(row.task, row.args, row.kwargs, row.queue, row.rank, row.max_attempts) for row in rows if row] == [
+        (
+            *(each.task, list(each.args), each.kwargs, each.options["queue"], -each.options["priority"]),
+            each.type.max_retries + 1,
+        )
+        for each in signatures
+    ]
 
 
 # The state (J6).

@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from app.words import first_line
 from triggers import holds, values
 from triggers.looking.rooms import Room, rooms
@@ -128,7 +128,7 @@ def _held(found: Mapping[str, Room]) -> sa.ColumnElement[bool]:
 
 
 def _of_names(names: Sequence[str]) -> Any:
-    given = sa.func.unnest(sa.bindparam("names", list(names), type_=ARRAY(sa.Text)))
+    given = sa.func.unnest(sa.bindparam("names", list(names), type_=Array(sa.Text)))
     return given.table_valued(sa.column("name", sa.Text)).render_derived(name="given")
 
 

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from triggers.model import Ctl, CtlChange
 
 #: What is usual is told by so many of the last changes; silent is what has not moved for so many times as long.
@@ -65,7 +66,7 @@ def _usual(moments: Sequence[datetime]) -> timedelta | None:
 
 def _query() -> Any:
     given = (
-        sa.func.unnest(sa.bindparam("names", type_=ARRAY(sa.Text)))
+        sa.func.unnest(sa.bindparam("names", type_=Array(sa.Text)))
         .table_valued(sa.column("name", sa.Text))
         .render_derived(name="given")
     )

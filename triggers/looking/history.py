@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from triggers import listing, missed
 from triggers.ctl import Parameter
 from triggers.listing import PastRun
@@ -195,7 +195,7 @@ def rounded(now: datetime, length: timedelta) -> datetime:
 
 def _given() -> Any:
     return (
-        sa.func.unnest(sa.bindparam("entities", type_=ARRAY(sa.Text)), sa.bindparam("words", type_=ARRAY(sa.Text)))
+        sa.func.unnest(sa.bindparam("entities", type_=Array(sa.Text)), sa.bindparam("words", type_=Array(sa.Text)))
         .table_valued(sa.column("entity", sa.Text), sa.column("parameter", sa.Text))
         .render_derived(name="given")
     )

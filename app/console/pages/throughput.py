@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from app.console.drawing import spark
 from app.console.drawing.spark import Spark
 from app.console.web.memory import Remembered
@@ -63,7 +63,7 @@ def _query(deciders: Iterable[str]) -> sa.Select[Any]:
         )
 
     # The index of processes that have ended begins with the type.
-    named = PROCESS.c.name == sa.any_(sa.cast(list(deciders), ARRAY(sa.Text)))
+    named = PROCESS.c.name == sa.any_(sa.cast(list(deciders), Array(sa.Text)))
     counts = (count(JOB_LOG.c.ended_at), count(RUN.c.ended_at), count(PROCESS.c.ended_at, named))
     return sa.select(minute.c.begin, *counts).order_by(minute.c.begin)
 
