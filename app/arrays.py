@@ -35,11 +35,12 @@ _WRITTEN: tuple[tuple[type[sa.types.TypeEngine[Any]], Callable[[Any], str]], ...
     (sa.Float, repr),
     (sa.Text, quoted),
     (sa.DateTime, _moment),
+    (sa.Uuid, str),
 )
 
 
 class Array(sa.types.TypeDecorator[Any]):
-    """Of numbers, truth values, texts or moments, of one dimension; anything else is bound as the driver does it."""
+    """Of one dimension: numbers, truth values, texts, moments, UUIDs. Others are bound as the driver does it."""
 
     impl = ARRAY
     cache_ok = True

@@ -13,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from app.arrays import Array
 from processes.model import BROKEN_TASK, DECISION, EDGE, GRAPH, PREFERENCES, PROCESS, TASK
 from processes.restarting import Plan
 from processes.statements import IDLE, NOW
@@ -70,6 +71,6 @@ def _rows(
 ) -> None:
     columns: dict[str, Any] = {each.name: each for each in table.c if each.computed is None}
     columns |= {"process_id": sa.literal(copy, sa.BigInteger)} | dict(changed)
-    these = [table.c[name] == sa.any_(sa.cast(sorted(numbers), sa.ARRAY(sa.Integer))) for name, numbers in kept.items()]
+    these = [table.c[name] == sa.any_(sa.cast(sorted(numbers), Array(sa.Integer))) for name, numbers in kept.items()]
     rows = sa.select(*columns.values()).where(table.c.process_id == original, *these)
     connection.execute(sa.insert(table).from_select(list(columns), rows))

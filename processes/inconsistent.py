@@ -8,9 +8,9 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Connection, Row
 
+from app.arrays import Array
 from processes.model import BROKEN_TASK, DECISION, EDGE, GRAPH, PREFERENCES, PROCESS, ROOT, TASK
 from processes.statements import IDLE, NOW
 from processes.states import ENDED, DecisionState, ProcessState
@@ -22,7 +22,7 @@ def without_graph(connection: Connection, ids: Sequence[int]) -> set[int]:
     """Of these processes."""
     if not ids:
         return set()
-    these = GRAPH.c.process_id == sa.any_(sa.cast(list(ids), ARRAY(sa.BigInteger)))
+    these = GRAPH.c.process_id == sa.any_(sa.cast(list(ids), Array(sa.BigInteger)))
     return set(ids) - set(connection.execute(sa.select(GRAPH.c.process_id).where(these)).scalars())
 
 

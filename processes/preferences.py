@@ -12,11 +12,11 @@ from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.orm import Session
 
 from app import audit, limits, locks
+from app.arrays import Array
 from app.clock import Rate
 from app.db import autocommit, transaction
 from app.errors import NotFound
@@ -53,7 +53,7 @@ def synchronize() -> Synced:
 def write(session: Session, wanted: Mapping[str, Definition]) -> Synced:
     modules = sorted({each.module for each in wanted.values()} | set(sys.modules))
     ours = sa.or_(
-        ActorPreferences.name.in_(wanted), ActorPreferences.module == sa.any_(sa.cast(modules, ARRAY(sa.Text)))
+        ActorPreferences.name.in_(wanted), ActorPreferences.module == sa.any_(sa.cast(modules, Array(sa.Text)))
     )
     known = {row.name: row for row in session.execute(sa.select(*PREFERENCES.c).where(ours))}
     new = sorted(wanted.keys() - known.keys())

@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from app.db import transaction
 from processes.model import ANSWER, BROKEN_TASK, DECISION, EDGE, GRAPH, PREFERENCES, PROCESS, TASK
 
@@ -69,7 +69,7 @@ def _old() -> sa.Select[Any]:
 
 @cache
 def _graphs() -> sa.Select[Any]:
-    these = GRAPH.c.process_id == sa.any_(sa.bindparam("p_ids", type_=ARRAY(sa.BigInteger)))
+    these = GRAPH.c.process_id == sa.any_(sa.bindparam("p_ids", type_=Array(sa.BigInteger)))
     found = sa.select(GRAPH.c.process_id).where(these).order_by(GRAPH.c.process_id)
     return found.with_for_update(skip_locked=True)
 
@@ -77,14 +77,14 @@ def _graphs() -> sa.Select[Any]:
 @cache
 def _locking() -> sa.Select[Any]:
     """Looked at again: an operator may have restarted one meanwhile."""
-    these = PROCESS.c.id == sa.any_(sa.bindparam("p_ids", type_=ARRAY(sa.BigInteger)))
+    these = PROCESS.c.id == sa.any_(sa.bindparam("p_ids", type_=Array(sa.BigInteger)))
     found = sa.select(PROCESS.c.id).where(these, PROCESS.c.ended_at.is_not(None)).order_by(PROCESS.c.id)
     return found.with_for_update(skip_locked=True)
 
 
 def forget(session: Session, ids: Sequence[int]) -> None:
     """With all that belongs to them."""
-    these = sa.cast(list(ids), ARRAY(sa.BigInteger))
+    these = sa.cast(list(ids), Array(sa.BigInteger))
     for table in (EDGE, DECISION, TASK, BROKEN_TASK, ANSWER, GRAPH):
         session.execute(sa.delete(table).where(table.c.process_id == sa.any_(these)))
     session.execute(sa.delete(PROCESS).where(PROCESS.c.id == sa.any_(these)))

@@ -12,11 +12,11 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session, scoped_session
 
 from app import faults, tracing
+from app.arrays import Array
 from app.db import joined, transaction
 from app.doorbell import GENERIC
 from app.errors import BadRequest, NotDeclared, TooLarge
@@ -196,7 +196,7 @@ _WAITS = PROCESS.c.state == sa.literal_column(f"'{ProcessState.REGISTERED}'")
 
 @cache
 def _beginning_these() -> Any:
-    these = PROCESS.c.id == sa.any_(sa.bindparam("p_ids", type_=ARRAY(sa.BigInteger)))
+    these = PROCESS.c.id == sa.any_(sa.bindparam("p_ids", type_=Array(sa.BigInteger)))
     return _begun(sa.select(*_COLUMNS).where(_WAITS, these).order_by(PROCESS.c.id).with_for_update(skip_locked=True))
 
 

@@ -11,10 +11,11 @@ from functools import cache
 from typing import Any, cast
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, array
+from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.engine import Connection, Row
 
 from app import limits, workers
+from app.arrays import Array
 from processes.model import BROKEN_TASK, DECISION, EDGE, GRAPH, PREFERENCES, PREFIX, PROCESS, TASK
 from processes.polls import QUEUE_POLL
 from processes.states import DecisionState, ProcessState, TaskState
@@ -25,7 +26,7 @@ _QUEUE = cast(sa.Table, limits.Queue.__table__)
 _FINISHED: sa.ColumnElement[Any] = sa.literal_column(f"'{TaskState.FINISHED}'")
 _BROKEN: sa.ColumnElement[Any] = sa.literal_column(f"'{TaskState.BROKEN}'")
 _OPEN = DECISION.c.state != sa.literal_column(f"'{DecisionState.FINISH}'")
-_IDS = sa.bindparam("p_ids", type_=ARRAY(sa.BigInteger))
+_IDS = sa.bindparam("p_ids", type_=Array(sa.BigInteger))
 
 
 def load(connection: Connection, process_ids: Iterable[int]) -> list[ProcessFacts]:
@@ -74,7 +75,7 @@ def surroundings(connection: Connection, processes: Iterable[ProcessFacts]) -> S
 def _queue_facts(connection: Connection, names: set[str]) -> dict[str, QueueFacts]:
     if not names:
         return {}
-    wanted = sa.cast(sorted(names), ARRAY(sa.Text))
+    wanted = sa.cast(sorted(names), Array(sa.Text))
     rests = sa.and_(_QUEUE.c.rests_why.is_not(None), _QUEUE.c.rests_until > sa.func.now())
     of_queue = sa.select(_QUEUE.c.name, _QUEUE.c.paused, sa.func.coalesce(rests, sa.false()).label("rests"))
     queues = {row.name: row for row in connection.execute(of_queue.where(_QUEUE.c.name == sa.any_(wanted)))}

@@ -12,10 +12,10 @@ from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Connection
 
 from app import faults
+from app.arrays import Array
 from app.db import autocommit, engine
 from app.errors import Unavailable
 from app.settings import settings
@@ -122,7 +122,7 @@ def _idle() -> sa.Select[Any]:
 @cache
 def _planning() -> Any:
     """When these are looked at the next time. What somebody changes just now is planned by him."""
-    these = GRAPH.c.process_id == sa.any_(sa.bindparam("p_ids", type_=ARRAY(sa.BigInteger)))
+    these = GRAPH.c.process_id == sa.any_(sa.bindparam("p_ids", type_=Array(sa.BigInteger)))
     late = GRAPH.c.recovery_time < sa.func.now()
     free = sa.select(GRAPH.c.process_id).where(these, late).order_by(GRAPH.c.process_id)
     ours = free.with_for_update(skip_locked=True).cte("ours")

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Connection
 
 from app import faults
+from app.arrays import Array
 from app.claims.storm import delays
 from app.errors import Unavailable
 from processes import accepting
@@ -203,7 +203,7 @@ def _told(process_id: int, findings: Iterable[Finding], *, restarted: bool) -> l
 
 def _lock(connection: Connection, ids: Sequence[int]) -> list[int]:
     """The graphs first, as everybody; then the processes, for what has no graph."""
-    these = sa.cast(list(ids), ARRAY(sa.BigInteger))
+    these = sa.cast(list(ids), Array(sa.BigInteger))
     graphs = sa.select(GRAPH.c.process_id).where(GRAPH.c.process_id == sa.any_(these)).order_by(GRAPH.c.process_id)
     processes = sa.select(PROCESS.c.id).where(PROCESS.c.id == sa.any_(these)).order_by(PROCESS.c.id)
     locked = set(connection.execute(graphs.with_for_update(skip_locked=True)).scalars())

@@ -9,9 +9,9 @@ from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 
 from app import faults
+from app.arrays import Array
 from app.db import autocommit, engine
 from processes import starting
 from processes.model import PROCESS
@@ -91,6 +91,6 @@ def _late() -> sa.Select[Any]:
 @cache
 def _later() -> Any:
     """What cannot be looked at must not keep the others from their turn."""
-    these = PROCESS.c.id == sa.any_(sa.bindparam("p_ids", type_=ARRAY(sa.BigInteger)))
+    these = PROCESS.c.id == sa.any_(sa.bindparam("p_ids", type_=Array(sa.BigInteger)))
     goes_on = PROCESS.c.state.in_([ProcessState.REGISTERED, ProcessState.ACTIVE, ProcessState.BROKEN])
     return sa.update(PROCESS).where(these, goes_on).values(recovery_time=NOW + IDLE)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Connection, Row
 
+from app.arrays import Array
 from processes.graph import Arrow, Node
 from processes.model import DECISION, EDGE, PROCESS, TASK, Key
 from processes.states import DecisionState, TaskState
@@ -91,7 +91,7 @@ def _tasks(connection: Connection, processes: Mapping[int, ProcessFacts]) -> dic
             PROCESS.c.priority,
         )
         .select_from(TASK.outerjoin(DECISION, same).join(PROCESS, PROCESS.c.id == TASK.c.process_id))
-        .where(TASK.c.process_id == sa.any_(sa.cast(sorted(processes), ARRAY(sa.BigInteger))))
+        .where(TASK.c.process_id == sa.any_(sa.cast(sorted(processes), Array(sa.BigInteger))))
         .order_by(TASK.c.process_id, TASK.c.number)
     )
     found = defaultdict[int, list[Row[Any]]](list)
@@ -101,7 +101,7 @@ def _tasks(connection: Connection, processes: Mapping[int, ProcessFacts]) -> dic
 
 
 def _arrows(connection: Connection, processes: Mapping[int, ProcessFacts]) -> dict[int, list[Arrow]]:
-    these = EDGE.c.process_id == sa.any_(sa.cast(sorted(processes), ARRAY(sa.BigInteger)))
+    these = EDGE.c.process_id == sa.any_(sa.cast(sorted(processes), Array(sa.BigInteger)))
     found = defaultdict[int, list[Arrow]](list)
     for row in connection.execute(sa.select(*EDGE.c).where(these)):
         found[row.process_id].append(Arrow(row.source, row.target, row.value))

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
 from app import claims, faults
+from app.arrays import Array
 from app.claims import Key
 from app.db import transaction
 from app.settings import settings
@@ -87,8 +87,8 @@ def _free(session: Session, rows: Sequence[Row[Any]]) -> None:
         session.execute(
             sa.delete(GUARD).where(
                 GUARD.c.kind == kind,
-                GUARD.c.entity_id == sa.any_(sa.cast([row.entity_id for row in mine], ARRAY(sa.Text))),
-                GUARD.c.pass_key == sa.any_(sa.cast([row.pass_key for row in mine], ARRAY(sa.Uuid))),
+                GUARD.c.entity_id == sa.any_(sa.cast([row.entity_id for row in mine], Array(sa.Text))),
+                GUARD.c.pass_key == sa.any_(sa.cast([row.pass_key for row in mine], Array(sa.Uuid))),
             )
         )
 

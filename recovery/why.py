@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
 from app import limits
+from app.arrays import Array
 from app.claims import Lane
 from app.claims.model import is_running, is_waiting
 from processes.model import DECISION, GRAPH, PREFERENCES, PREFIX, PROCESS, Decision
@@ -64,8 +64,8 @@ def _queues(session: Session, shown: Shown, findings: Sequence[Finding], around:
 def _looked() -> sa.Select[Any]:
     wanted = (
         sa.func.unnest(
-            sa.bindparam("p_queues", type_=ARRAY(sa.Text)),
-            sa.bindparam("p_first", type_=ARRAY(sa.DateTime(timezone=True))),
+            sa.bindparam("p_queues", type_=Array(sa.Text)),
+            sa.bindparam("p_first", type_=Array(sa.DateTime(timezone=True))),
         )
         .table_valued(sa.column("queue", sa.Text), sa.column("first", sa.DateTime(timezone=True)))
         .render_derived(name="wanted")

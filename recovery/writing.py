@@ -10,9 +10,9 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Connection
 
+from app.arrays import Array
 from processes import statements
 from processes.model import BROKEN_TASK, DECISION, EDGE, GRAPH, PREFERENCES, PREFIX, PROCESS, ROOT, TASK, Key
 from processes.statements import ARROWS, CHANGED, IDLE, KEY, NOW, READY, told
@@ -29,7 +29,7 @@ def _of(table: sa.Table, rows: Any) -> tuple[sa.ColumnElement[bool], sa.ColumnEl
 
 
 def _among(column: sa.ColumnElement[int], ids: Collection[int]) -> sa.ColumnElement[bool]:
-    return column == sa.any_(sa.cast(sorted(ids), ARRAY(sa.BigInteger)))
+    return column == sa.any_(sa.cast(sorted(ids), Array(sa.BigInteger)))
 
 
 def tasks(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from app.claims import Lane, distinct_prefix
 from app.claims.model import is_running
 from app.words import COUNTED
@@ -52,7 +52,7 @@ def queues(session: Session) -> list[str]:
 
 def of(session: Session, names: Sequence[str]) -> dict[str, Depth]:
     """Of each of these queues, in one query."""
-    queue = sa.func.unnest(sa.cast(list(names), ARRAY(sa.Text))).table_valued("name").render_derived(name="queue")
+    queue = sa.func.unnest(sa.cast(list(names), Array(sa.Text))).table_valued("name").render_derived(name="queue")
     own, now = VISIT.c.queue == queue.c.name, sa.func.now()
 
     def count(*conditions: Any, by: Any) -> Any:

@@ -14,10 +14,10 @@ from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Connection
 
 from app import claims
+from app.arrays import Array
 from app.claims import Executor, PassKey
 from app.jobs.endings import storable
 from stages.model import GUARD, StageVisit
@@ -193,7 +193,7 @@ def extend(executor: Executor, pass_key: PassKey, keys: Sequence[Any], lease: ti
     mine = sa.and_(
         GUARD.c.kind == keys[0][0],
         GUARD.c.pass_key == pass_key,
-        GUARD.c.entity_id == sa.any_(sa.cast([key[1] for key in keys], ARRAY(sa.Text))),
+        GUARD.c.entity_id == sa.any_(sa.cast([key[1] for key in keys], Array(sa.Text))),
     )
     # One that a stranger has locked, as for a deletion, must not cost the others theirs.
     free = sa.select(GUARD.c.kind, GUARD.c.entity_id).where(mine).order_by(GUARD.c.entity_id)

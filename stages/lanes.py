@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 
+from app.arrays import Array
 from app.claims import Lane
 from app.claims.model import built_once
 from app.db import autocommit
@@ -18,7 +18,7 @@ from stages.model import VISIT, StageVisit
 
 @built_once
 def _ready(lane: Lane, sharded: bool, unlocked: bool = False) -> sa.Select[int]:  # noqa: FBT001
-    names = sa.func.unnest(sa.bindparam("queues", type_=ARRAY(sa.Text))).table_valued(sa.column("queue", sa.Text))
+    names = sa.func.unnest(sa.bindparam("queues", type_=Array(sa.Text))).table_valued(sa.column("queue", sa.Text))
     named = names.render_derived(name="named")
     ready = StageVisit.ready(lane)
     # Whoever only asks works on no entity, so it need not wait for whoever does.

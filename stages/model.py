@@ -16,6 +16,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import ARRAY, ENUM, JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
+from app.arrays import Array
 from app.claims import Claimable, Executor, Lane, PassKey, claim_indexes
 from app.claims.model import is_waiting, when
 from app.db import SCHEMA, Model
@@ -198,7 +199,7 @@ class StageVisit(Claimable, Model):
 
     @classmethod
     def abandon(cls, executor: Executor, passes: Sequence[PassKey]) -> None:
-        ended = GUARD.c.pass_key == sa.any_(sa.cast(list(passes), ARRAY(sa.Uuid)))
+        ended = GUARD.c.pass_key == sa.any_(sa.cast(list(passes), Array(sa.Uuid)))
         key = (GUARD.c.kind, GUARD.c.entity_id)
         free = sa.select(*key).where(ended).order_by(*key).with_for_update(skip_locked=True).cte("free")
         mine = (column == free.c[column.name] for column in key)

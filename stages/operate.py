@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 
 from app import audit, limits
+from app.arrays import Array
 from app.claims import Lane
 from app.db import transaction
 from app.doorbell import GENERIC
@@ -86,13 +86,13 @@ def offer(
         at = None if visit_time is None else moment("visit_time", visit_time, datetime.now(UTC))
     except ValueError as error:
         raise BadRequest(str(error)) from None
-    texts = ARRAY(sa.Text)
+    texts = Array(sa.Text)
     moved = sa.func.tidemill.offer_visits(
         stage.kind,
         sa.cast([entity_id], texts),
         sa.cast([stage.name], texts),
         sa.func.array_fill(
-            sa.func.coalesce(sa.cast(at, queue.MOMENT), sa.func.clock_timestamp()), sa.cast([1], ARRAY(sa.Integer))
+            sa.func.coalesce(sa.cast(at, queue.MOMENT), sa.func.clock_timestamp()), sa.cast([1], Array(sa.Integer))
         ),
         low,
         # What the system stage asks about: all of it.

@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from app.claims import distinct_prefix
 from stages.depths import PARKED
 from stages.lookup import Known
@@ -46,7 +46,7 @@ class Selection:
     def matches(self) -> sa.ColumnElement[bool]:
         found: list[sa.ColumnElement[bool]] = []
         if self.ids:
-            found.append(VISIT.c.entity_id == sa.any_(sa.cast(list(self.ids), ARRAY(sa.Text))))
+            found.append(VISIT.c.entity_id == sa.any_(sa.cast(list(self.ids), Array(sa.Text))))
         if self.error is not None:
             found.append(VISIT.c.error.icontains(self.error, autoescape=True))
         if self.group is not None:
@@ -99,7 +99,7 @@ def queues(session: Session, selection: Selection) -> list[str]:
 
 
 def _latest(names: Sequence[str], selection: Selection, limit: int, *columns: Any) -> Any:
-    queue = sa.func.unnest(sa.cast(list(names), ARRAY(sa.Text))).table_valued("name").render_derived(name="queue")
+    queue = sa.func.unnest(sa.cast(list(names), Array(sa.Text))).table_valued("name").render_derived(name="queue")
     rows = (
         sa.select(VISIT.c.kind, VISIT.c.stage, VISIT.c.entity_id, VISIT.c.failed_at, *columns)
         .where(VISIT.c.queue == queue.c.name, PARKED, selection.matches())

@@ -19,9 +19,10 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
+from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from app.claims import Lane
 from app.db import joined
 from app.errors import BadRequest, NotFound
@@ -35,7 +36,7 @@ from stages.registration import declared
 from stages.watched import Watched, kind_of
 
 PEEK_MOST = 10_000
-TEXTS, MOMENT = ARRAY(sa.Text), TIMESTAMP(timezone=True)
+TEXTS, MOMENT = Array(sa.Text), TIMESTAMP(timezone=True)
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def offer_many(
         definition.kind.name,
         sa.cast(ids, TEXTS),
         sa.cast([definition.name] * len(ids), TEXTS),
-        sa.func.array_fill(time, sa.cast([len(ids)], ARRAY(sa.Integer))),
+        sa.func.array_fill(time, sa.cast([len(ids)], Array(sa.Integer))),
         low,
     )
     with joined(session) as tx:

@@ -16,10 +16,11 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
+from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.orm import Session
 
 from app import audit
+from app.arrays import Array
 from app.db import transaction
 from app.doorbell import GENERIC
 from app.errors import BadRequest
@@ -104,7 +105,7 @@ def redrive_named(stage: Known, ids: Sequence[str], *, reason: str | None = None
 
 def redrive_in(session: Session, stage: Known, ids: Sequence[str]) -> set[str]:
     """The same in a transaction of the caller, who records it."""
-    given = sa.func.unnest(sa.bindparam("p_ids", type_=ARRAY(sa.Text))).table_valued("id")
+    given = sa.func.unnest(sa.bindparam("p_ids", type_=Array(sa.Text))).table_valued("id")
     mine = _locked(given.render_derived(name="given"), "id", stage.kind, stage.name, sa.true(), wait=True)
     ordered = {"p_ids": sorted(set(ids), key=str.encode)}
     found = set(session.execute(_waiting_again(mine).returning(VISIT.c.entity_id), ordered).scalars())

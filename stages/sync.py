@@ -12,10 +12,10 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
 from app import limits, locks
+from app.arrays import Array
 from app.db import transaction
 from app.locks import Lock
 from app.settings import settings
@@ -65,7 +65,7 @@ def write(session: Session) -> Synced:
     _kinds(session, of)
     modules = sorted({each.module for each in wanted.values()} | set(sys.modules) | sources)
     ours = sa.or_(
-        sa.tuple_(Stage.kind, Stage.name).in_(wanted), Stage.module == sa.any_(sa.cast(modules, ARRAY(sa.Text)))
+        sa.tuple_(Stage.kind, Stage.name).in_(wanted), Stage.module == sa.any_(sa.cast(modules, Array(sa.Text)))
     )
     known = {(row.kind, row.name): row for row in session.execute(sa.select(*Stage.__table__.c).where(ours))}
     new: list[str] = []

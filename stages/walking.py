@@ -21,13 +21,14 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
+from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.engine import Row
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from app import claims, doorbell
 from app.alarm import ClaimIsLost, HandBack, alarm
+from app.arrays import Array
 from app.claims import Claim, Cursor, Lane
 from app.claims import keeper as keeping
 from app.claims.keeper import Holding
@@ -56,7 +57,7 @@ DEATHS = 3
 #: A part waits so long if its entities cannot be read; if another worker is to walk it; if somebody was in its way.
 BROKEN, STRANGE, BLOCKED = timedelta(seconds=30), timedelta(seconds=2), timedelta(seconds=1)
 AT_ONCE = timedelta(0)
-TEXTS, MOMENTS = ARRAY(sa.Text), ARRAY(TIMESTAMP(timezone=True))
+TEXTS, MOMENTS = Array(sa.Text), Array(TIMESTAMP(timezone=True))
 
 
 class Calls(Protocol):

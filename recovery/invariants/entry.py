@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from app.claims import Executor
 from recovery import record
 from recovery.findings import Verdict
@@ -80,6 +81,6 @@ def selecting(query: sa.Select[Any] | sa.CompoundSelect[Any] | Callable[[], sa.S
 def by_keys(columns: Sequence[sa.ColumnElement[Any]], keys: Collection[Key]) -> sa.ColumnElement[bool]:
     """The rows with these keys, as one array a column."""
     named = [sa.column(f"key_{i}", each.type) for i, each in enumerate(columns)]
-    arrays = [sa.cast([key[i] for key in keys], sa.ARRAY(each.type)) for i, each in enumerate(columns)]
+    arrays = [sa.cast([key[i] for key in keys], Array(each.type)) for i, each in enumerate(columns)]
     wanted = sa.func.unnest(*arrays).table_valued(*named).render_derived(name="wanted")
     return sa.tuple_(*columns).in_(sa.select(*wanted.c))

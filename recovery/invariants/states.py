@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from app.claims import Executor
 from recovery import record
 from recovery.findings import Verdict
@@ -73,7 +74,7 @@ def _forget(session: Session, keys: Sequence[Key]) -> Done:
     still = _without_entity(session, len(keys), keys)
     for kind in sorted({key[0] for key in still}):
         ids = sorted({key[1] for key in still if key[0] == kind})
-        session.execute(sa.select(sa.func.tidemill.forget_entities(kind, sa.cast(ids, sa.ARRAY(sa.Text)))))
+        session.execute(sa.select(sa.func.tidemill.forget_entities(kind, sa.cast(ids, Array(sa.Text)))))
         done |= {key: "forgotten" for key in keys if key[0] == kind and key[1] in ids}
     return Done(done)
 

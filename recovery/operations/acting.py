@@ -16,9 +16,9 @@ from itertools import groupby
 from typing import Any, assert_never
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from app.claims import storm
 from app.errors import BadRequest, Unavailable
 from app.jobs import manage
@@ -156,7 +156,7 @@ def spread(session: Session, acted: Acted) -> None:
 
 
 def _broken(session: Session, ids: Sequence[int]) -> set[tuple[int, int]]:
-    these = BROKEN_TASK.c.process_id == sa.any_(sa.cast(list(ids), ARRAY(sa.BigInteger)))
+    these = BROKEN_TASK.c.process_id == sa.any_(sa.cast(list(ids), Array(sa.BigInteger)))
     return {
         (row[0], row[1])
         for row in session.execute(sa.select(BROKEN_TASK.c.process_id, BROKEN_TASK.c.number).where(these))

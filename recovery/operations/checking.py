@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from processes import statements
 from processes.model import PROCESS
 from recovery import healing
@@ -61,7 +61,7 @@ _GONE = "it is not there any more"
 
 
 def _there(session: Session, ids: Sequence[int]) -> set[int]:
-    these = PROCESS.c.id == sa.any_(sa.cast(list(ids), ARRAY(sa.BigInteger)))
+    these = PROCESS.c.id == sa.any_(sa.cast(list(ids), Array(sa.BigInteger)))
     return set(session.execute(sa.select(PROCESS.c.id).where(these)).scalars())
 
 

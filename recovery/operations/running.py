@@ -16,11 +16,11 @@ from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
 from app import faults
+from app.arrays import Array
 from app.db import autocommit, transaction
 from processes.accepting import ring
 from recovery.operations import acting, pacing, watching
@@ -125,7 +125,7 @@ def _record(session: Session, turn: Row[Any], acted: Acted) -> None:
 @cache
 def _ending_items() -> Any:
     arrays = [
-        sa.bindparam(name, type_=ARRAY(kind))
+        sa.bindparam(name, type_=Array(kind))
         for name, kind in (("p_positions", sa.BigInteger), ("p_states", sa.Text), ("p_says", sa.Text))
     ]
     columns = (sa.column("position", sa.BigInteger), sa.column("state", sa.Text), sa.column("says", sa.Text))

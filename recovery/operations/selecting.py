@@ -14,6 +14,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from app.errors import NotFound
 from app.jobs import search as jobs
 from app.jobs.model import JOB_LOG
@@ -58,7 +59,7 @@ def items(session: Session, order: Order) -> sa.Select[Any]:
 
 def _any(session: Session, table: sa.Table, ids: Sequence[int]) -> Any:
     """Any of these, all of which there are."""
-    these = sa.any_(sa.cast(list(ids), ARRAY(sa.BigInteger)))
+    these = sa.any_(sa.cast(list(ids), Array(sa.BigInteger)))
     there = set(session.execute(sa.select(table.c.id).where(table.c.id == these)).scalars())
     if missing := sorted(set(ids) - there):
         more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
@@ -103,7 +104,7 @@ def _parked(session: Session, selection: parked.Selection) -> sa.Select[Any]:
     known = [each for each in stage_lookup.known_stages(session) if not each.removed]
     declared = {each.queue for each in known}
     # Nobody would visit for a stage that is not declared any more.
-    queues = sa.cast([name for name in parked.queues(session, selection) if name in declared], ARRAY(sa.Text))
+    queues = sa.cast([name for name in parked.queues(session, selection) if name in declared], Array(sa.Text))
     subject = _array(VISIT.c.kind, VISIT.c.stage, VISIT.c.entity_id)
     turn = (VISIT.c.queue, VISIT.c.failed_at, VISIT.c.entity_id)
     return sa.select(_NOBODY, _NO_NUMBER, subject, _said(VISIT.c.error), _position(*turn)).where(
@@ -115,7 +116,7 @@ def _reactive(session: Session, patterns: Sequence[str]) -> sa.Select[Any]:
     wild = [each for each in patterns if "*" in each or "?" in each]
     names = [reactive_lookup.task(session, each) for each in patterns if each not in wild]
     meant = [
-        REACTIVE.c.name == sa.any_(sa.cast(names, ARRAY(sa.Text))),
+        REACTIVE.c.name == sa.any_(sa.cast(names, Array(sa.Text))),
         *(REACTIVE.c.name.like(_like(each), escape="\\") for each in wild),
     ]
     says = sa.func.concat("pool ", REACTIVE.c.pool)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
+from uuid import UUID
 
 import pytest
 import sqlalchemy as sa
@@ -28,6 +29,7 @@ CASES: list[tuple[Any, list[Any]]] = [
     (sa.Text(), WORDS),
     (sa.Text(), []),
     (TIMESTAMP(timezone=True), MOMENTS),
+    (sa.Uuid(), [UUID(int=0), UUID("6f2d5c1e-0b7a-4c55-9d0e-2b1f3a4c5d6e"), None]),
 ]
 
 
