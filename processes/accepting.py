@@ -115,6 +115,7 @@ class _Acceptance:
             retry=policy.get("retry") or row.retry or _DEFAULT_RETRY,
             fail_types=policy.get("fail_types", row.fail_types or ()),
             handed_out=row.attempts > 0,
+            troubled=row.troubled,
             made_at=row.created_at,
         )
         return judge(answer, standing)

@@ -67,6 +67,8 @@ class Answer:
     by_time: bool = False
     #: Given by an operator, of a task that nobody was called for.
     by_hand: bool = False
+    #: By a program that may say any pass.
+    from_outside: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,9 @@ class Standing:
     accept_first: bool
     retry: Mapping[str, Any]
     fail_types: Sequence[str]
-    #: In this epoch.
+    #: In this epoch. `troubled`: more than once, perhaps: it was taken back, or has failed; the passes are not kept.
     handed_out: bool = True
+    troubled: bool = True
     made_at: datetime | None = None
 
 
@@ -126,6 +129,8 @@ def judge(answer: Answer, standing: Standing) -> Take | Again | Break | Refuse:
         return Refuse("the task has finished already")
     # What waits has no pass, and is answered for by nobody but recovery.
     mine = standing.decision is not DecisionState.FINISH and handed.pass_key == standing.pass_key
+    if answer.from_outside and standing.decision is DecisionState.WORK and not (mine or standing.troubled):
+        return Refuse("the task was handed out once, and not with this pass")
     if isinstance(outcome, Value):
         if mine or standing.accept_first:
             return Take()

@@ -202,7 +202,7 @@ def release(
     if not isinstance(pass_key, uuid.UUID):
         raise BadRequest(f"pass_key={pass_key!r:.100} must be what the task was handed out with")
     outcome = Value(arguments.written(actor, value)) if error is None else _failed(actor, error)
-    answer = Answer(Handed(process_id, task, epoch, pass_key, worker), outcome)
+    answer = Answer(Handed(process_id, task, epoch, pass_key, worker), outcome, from_outside=True)
     with saving() as connection:
         accepted = accepting.accept(connection, [answer])
         faults.reach("finish.before_commit")

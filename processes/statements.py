@@ -127,6 +127,7 @@ def standing() -> Prepared:
             DECISION.c.pass_key,
             DECISION.c.failures,
             DECISION.c.attempts,
+            DECISION.c.error.is_not(None).label("troubled"),
             PROCESS.c.state.label("process"),
             PROCESS.c.priority,
             PREFERENCES.c.accept_first,

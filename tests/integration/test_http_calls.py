@@ -122,6 +122,15 @@ def test_a_result_that_comes_late(caller: Caller, session: Session) -> None:  # 
     assert finished(session, second) == {"value": "again"}
 
 
+def test_a_pass_that_was_never_given_is_refused(caller: Caller, session: Session) -> None:  # P5
+    process_id = asking("x")
+    (task,) = caller.poll("answer_outside")
+    said = caller.release({**task, "pass_key": str(uuid.UUID(int=0))}, value="made up")
+    assert (said.status, said.data["why"]) == (409, "the task was handed out once, and not with this pass")
+    assert caller.release(task, value="mine").status == 200
+    assert finished(session, process_id) == {"value": "mine"}
+
+
 def test_after_a_restart_by_an_operator_the_old_epoch_counts_no_more(caller: Caller, session: Session) -> None:
     process_id = asking("x")
     (task,) = caller.poll("answer_outside")

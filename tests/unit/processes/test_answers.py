@@ -122,6 +122,19 @@ def test_a_refusal_says_why(outcome: Value | Failed, standing: Standing, why: st
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES)
+def test_a_pass_that_somebody_made_up_is_of_no_hand_out(outcome: Value | Failed) -> None:
+    # P5: an earlier one counts, where there was one.
+    once = replace(_standing(first=True), troubled=False)
+    verdict = judge(Answer(Handed(1, 2, 0, OTHER), outcome, from_outside=True), once)
+    assert isinstance(verdict, Refuse)
+    assert "not with this pass" in verdict.why
+    assert not isinstance(judge(Answer(Handed(1, 2, 0, MINE), outcome, from_outside=True), once), Refuse)
+    if isinstance(outcome, Value):
+        again = replace(once, troubled=True)
+        assert isinstance(judge(Answer(Handed(1, 2, 0, OTHER), outcome, from_outside=True), again), Take)
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES)
 def test_of_a_task_that_the_database_has_lost_nothing_is_taken(outcome: Value | Failed) -> None:
     # P5: after an older state was restored, another task may have its numbers, and be in work with them.
     lost, made = datetime(2026, 7, 1, 12, tzinfo=UTC), datetime(2026, 7, 1, 13, tzinfo=UTC)
