@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from billiard.util import get_pdeathsig  # type: ignore[attr-defined]  # its stubs do not know it
 from celery import Celery, signals
-from click import ClickException, Option
+from click import ClickException, Option, get_current_context
 from kombu import Connection
 from kombu.asynchronous.timer import Timer
 from kombu.transport.virtual import Channel
@@ -41,6 +41,8 @@ from stages.serving import warm_up as warm_up_visits
 from stages.watched import kinds
 
 log = logging.getLogger(__name__)
+_WITH_DATABASE = {"worker", "scheduler"}
+_WITH_MODULES = {*_WITH_DATABASE, "beat", "flower"}
 # When the broker goes away, kombu puts tickets that were not acknowledged back over the connection that is gone; the
 # error of that ends the worker. They are worth nothing: dispatch rings again.
 Channel.do_restore = False
@@ -50,6 +52,8 @@ app.set_default()
 app.user_options["worker"].add(
     Option(["--drain"], is_flag=True, help="Tidemill: end when nothing is ready in the queues of this worker.")
 )
+# Celery tells that a command begins only where there is an option of all commands.
+app.user_options["preload"].add(Option(["--tidemill"], is_flag=True, hidden=True))
 app.steps["worker"].add(Service)
 registry.on_function(partial(become_task, app))
 registry.on_hook(partial(become_job, app))
@@ -63,13 +67,23 @@ if "flower.command" in sys.modules and "flower" in sys.argv:
 
 
 @signals.user_preload_options.connect(weak=False)
-def _check_settings(**_: Any) -> None:
-    """Every command of Celery comes here first: one sentence instead of a traceback."""
+def _begin(**_: Any) -> None:
+    """Every command of Celery comes here first: one sentence instead of a traceback. What is raised here would only be
+    logged."""
+    try:
+        _check_settings(str(get_current_context().info_name))
+    except ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+
+
+def _check_settings(command: str) -> None:
     if wrong := [word for word in sys.argv if not encodable(word)]:
         raise ClickException(f"{shown(wrong[0])} is not UTF-8")
     try:
         settings().resolved_broker_url()
-        settings().resolved_database_url()
+        if command in _WITH_DATABASE:
+            settings().resolved_database_url()
         tracing.check()
     except SettingsError as error:
         raise ClickException(str(error)) from None
@@ -78,7 +92,7 @@ def _check_settings(**_: Any) -> None:
             Connection(url).create_transport()
         except Exception as error:  # noqa: BLE001 - each kind of broker says in its own way that its driver is missing
             raise ClickException(f"TIDEMILL_{name}_URL: what speaks to such a broker is not here: {error}") from None
-    for module in settings().modules:
+    for module in settings().modules if command in _WITH_MODULES else ():
         if not _is_there(module):
             raise ClickException(f"TIDEMILL_MODULES: there is no module {module!r} on the path of this process")
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -98,5 +101,25 @@ def test_a_broker_that_nothing_here_can_speak_to_stops_the_start(name: str, monk
         monkeypatch.setenv(each, value)
     settings.cache_clear()
     with pytest.raises(ClickException, match=f"^{name}: what speaks to such a broker is not here"):
-        app.celery._check_settings()
+        app.celery._check_settings("beat")
     settings.cache_clear()
+
+
+SERVERS = {"TIDEMILL_DATABASE_URL": "postgresql://h/d", "TIDEMILL_BROKER_URL": "redis://127.0.0.1:1"}
+LACKS: list[tuple[str, dict[str, str], str]] = [
+    *((command, {}, "BROKER_URL is not set and no") for command in ("worker", "beat", "scheduler", "flower")),
+    *((command, SERVERS, "MODULES: there is no module 'no_such'") for command in ("worker", "flower")),
+    ("scheduler", {"TIDEMILL_BROKER_URL": "redis://127.0.0.1:1"}, "DATABASE_URL is not set and no"),
+]
+
+
+@pytest.mark.parametrize(("command", "given", "why"), LACKS, ids=lambda each: each if isinstance(each, str) else "")
+def test_what_lacks_is_told_in_one_sentence(command: str, given: dict[str, str], why: str, tmp_path: Path) -> None:
+    """By the command itself, before it does anything: Celery would go on with a broker of its own choice."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMILL_")}
+    words = [sys.executable, "-m", "celery", "-A", "app", command]
+    env |= {"TIDEMILL_MODULES": "no_such", "C_FORCE_ROOT": "1", "FLOWER_BASIC_AUTH": "a:b"} | given
+    ended = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith(f"Error: TIDEMILL_{why}"), ended.stderr
+    assert ended.stderr.count("\n") == 1

@@ -24,7 +24,7 @@ def test_an_argument(words: list[str], capsys: pytest.CaptureFixture[str]) -> No
 def test_an_argument_of_celery(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["celery", "-A", "app", "worker", "-Q", HALF])
     with pytest.raises(ClickException, match=r"^'mail-\\udcff' is not UTF-8$"):
-        _check_settings()
+        _check_settings("worker")
 
 
 def test_an_account_is_audited_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
