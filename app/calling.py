@@ -34,6 +34,8 @@ BATCH, OWN = "tidemill_batch", "tidemill_own"
 _UNREADABLE = (ValueError, RecursionError)
 AWAY_DELAY = timedelta(seconds=1)
 UNKNOWN_TASK_DELAY = timedelta(seconds=60)
+#: What the error of such a job begins with.
+NOT_REGISTERED = "no task named"
 LIMIT_DELAY = timedelta(seconds=1)
 
 
@@ -124,7 +126,7 @@ class CeleryCalls:
         task = self.app.tasks.get(name)
         if task is None:
             log.error("no task named %s is registered here: job %s waits for a worker that knows it", name, job.id)
-            text = f"no task named {name} is registered on {self.hostname}"
+            text = f"{NOT_REGISTERED} {name} is registered on {self.hostname}"
             return Failure(text, again=UNKNOWN_TASK_DELAY, outcome=None, uncharged=True), None
         own = registry.functions.get(name) if OWN in more else None
         limits = _Limits(task, limit or (own.time_limit if own else None))

@@ -40,7 +40,11 @@ CHEAP: tuple[tuple[str, _Check], ...] = (
     ("operations", recovery.ongoing),
     ("events", events.relayed),
 )
-THOROUGH: tuple[tuple[str, _Check], ...] = (("triggers", triggers.sound), ("invariants", work.sound))
+THOROUGH: tuple[tuple[str, _Check], ...] = (
+    ("unknown tasks", work.unknown),
+    ("triggers", triggers.sound),
+    ("invariants", work.sound),
+)
 
 
 def examine() -> Iterator[Finding]:

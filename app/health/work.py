@@ -11,12 +11,14 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from app import duties, figures
+from app.calling import NOT_REGISTERED
 from app.claims import depths
 from app.claims.model import is_running
 from app.figures import QueueFigures, WorkerFigures
 from app.health.finding import Finding, fail, ok, warn
-from app.jobs.model import Job, JobState, PeriodicJob
+from app.jobs.model import Job, JobState, KnownTask, PeriodicJob
 from app.limits import Queue
+from app.near import shown
 from app.schema import CLAIMABLE
 from app.settings import settings
 from app.words import COUNTED, counted, first_line, several, span
@@ -115,6 +117,28 @@ def parked(session: Session) -> Finding:
         "parked jobs",
         told,
         "see 'tidemill job list --state parked'; mend the cause, then 'tidemill job retry ID'",
+    )
+
+
+def unknown(session: Session) -> Finding:
+    """Jobs of tasks that no service has ever registered, or that the worker which took them lacks."""
+    some = sa.select(Job.task, Job.error).where(Job.state == JobState.WAITING).limit(COUNTED).subquery()
+    registered = sa.exists().where(KnownTask.name == some.c.task)
+    number = sa.func.count()
+    of_tasks = (
+        sa.select(some.c.task, number)
+        .where(some.c.error.startswith(NOT_REGISTERED, autoescape=True) | ~registered)
+        .group_by(some.c.task)
+        .order_by(number.desc(), some.c.task)
+    )
+    found = session.execute(of_tasks).all()
+    if not found:
+        return ok("unknown tasks", "no job waits for a task that no worker knows")
+    told = ", ".join(f"{shown(task)} ({count})" for task, count in found[:EXAMPLES])
+    return warn(
+        "unknown tasks",
+        f"jobs wait for {several(len(found), 'task')} that no worker knows: {told}",
+        "name the module in TIDEMILL_MODULES of the workers, under the name by which the producer imports it",
     )
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from app.db import autocommit
 from app.jobs import endings, schedules
-from app.jobs.model import Job, JobState, Outcome, PeriodicJob
+from app.jobs.model import Job, JobState, KnownTask, Outcome, PeriodicJob
 from app.settings import settings
 from tests.conftest import forget_connections
 from tests.kit import rows, tasks
@@ -31,8 +31,15 @@ def levels(said: Said) -> dict[str, str]:
     return {each["check"]: each["level"] for each in said.data["findings"]}
 
 
+def known(session: Session, task: str) -> None:
+    """As a service makes it known when it starts."""
+    session.execute(sa.insert(KnownTask).values(name=task, queue="jobs", max_attempts=4))
+    session.commit()
+
+
 def test_doctor_on_a_healthy_system(tidemill: Tidemill, session: Session) -> None:
     with live_worker("jobs"):
+        known(session, tasks.record.name)
         enqueue(tasks.record.s("x"))
         said = tidemill("doctor --json")
     assert (said.code, said.data["healthy"]) == (0, True)
@@ -81,6 +88,27 @@ def test_doctor_tells_of_parked_jobs(tidemill: Tidemill, session: Session) -> No
         f"3 in 2 queues, most in many; the latest is {made[2]}, {tasks.record.name}: OSError: no disk"
     )
     assert "tidemill job list --state parked" in found["advice"]
+
+
+def test_doctor_tells_of_jobs_whose_task_no_worker_knows(tidemill: Tidemill, session: Session) -> None:
+    enqueue(tasks.record.s("x"))
+    known(session, tasks.record.name)
+
+    def found() -> tuple[str, str]:
+        said = tidemill("doctor --json")
+        return next(
+            (each["level"], each["detail"]) for each in said.data["findings"] if each["check"] == "unknown tasks"
+        )
+
+    assert found()[0] == "ok"
+    enqueue(tasks.noop.s())
+    assert found() == ("warn", f"jobs wait for 1 task that no worker knows: '{tasks.noop.name}' (1)")
+    # Known once, and not to the worker of today.
+    session.execute(
+        sa.update(Job).where(Job.task == tasks.record.name).values(error=f"no task named {tasks.record.name} is …")
+    )
+    session.commit()
+    assert found()[1].startswith("jobs wait for 2 tasks")
 
 
 def test_doctor_on_a_broker_with_another_password(
