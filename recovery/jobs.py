@@ -14,13 +14,14 @@ from sqlalchemy.orm import Session
 from app import claims, faults
 from app.db import transaction
 from app.jobs import endings
-from app.jobs.model import Job, JobState, Outcome
+from app.jobs.model import JOB, Job, JobState, Outcome
 from app.settings import settings
 from recovery import record
 from recovery.record import Repaired
 
 LIMIT = 1000
 LOCK_TIMEOUT = "200ms"
+_SILENT = "gave no sign of life in time"
 _ACTIONS = {str(JobState.PARKED): "parked"}
 
 
@@ -60,6 +61,12 @@ def run_once(limit: int = LIMIT) -> Report:
     return replace(report, more=len(rows) == limit and report.lost > 0)
 
 
+def _say_why(session: Session, keys: Sequence[claims.Key]) -> None:
+    if keys:
+        why = sa.literal("worker ") + JOB.c.claimed_by + sa.literal(f" {_SILENT}")
+        session.execute(sa.update(JOB).where(claims.among(Job, keys)).values(error=why))
+
+
 def _put_back(session: Session, rows: Sequence[Row[Any]], repairs: list[Repaired]) -> Report | None:
     """All of them, or none."""
     try:
@@ -68,8 +75,9 @@ def _put_back(session: Session, rows: Sequence[Row[Any]], repairs: list[Repaired
             left = [row for row in rows if row.id not in gone]
             for worker in {row.claimed_by for row in left}:
                 ids = [row.id for row in left if row.claimed_by == worker]
-                endings.log(session, ids, Outcome.LOST, error=f"worker {worker} gave no sign of life in time")
+                endings.log(session, ids, Outcome.LOST, error=f"worker {worker} {_SILENT}")
             states = claims.time_out(session, Job, left)
+            _say_why(session, [key for key, state in states.items() if state == JobState.PARKED])
     except (IntegrityError, OperationalError):
         return None
     repairs += [Repaired(record.JOB, str(job), record.LOST, "absorbed by a newer one") for job in sorted(gone)]

@@ -71,3 +71,16 @@ def test_arguments_that_python_cannot_write_again_are_put_back_all_the_same(sess
     assert rows.outcomes(session, job_id) == [Outcome.LOST]
     session.rollback()
     assert session.execute(sa.text("SELECT args::text FROM tidemill.job_log")).scalar_one() == "[1e400]"
+
+
+def test_what_is_parked_says_why(session: Session) -> None:
+    # J5: whoever looks at it has to mend the cause.
+    last, again = (enqueue(tasks.record.s("x"), max_attempts=attempts) for attempts in (1, 2))
+    session.execute(sa.update(Job).values(alone=True))
+    session.commit()
+    for _ in range(2):
+        _lose(session)
+    report = lost_jobs.run_once()
+    assert (report.lost, report.parked) == (2, 1)
+    told = dict(session.execute(sa.select(Job.id, Job.error)).all())
+    assert told == {last: "worker w/1 gave no sign of life in time", again: None}
