@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -134,6 +134,8 @@ class _Facts(NamedTuple):
     queue: str
     max_attempts: int
     ticket: str
+    #: Celery's check of a call against the function's signature, unless the task is declared `typing=False`.
+    check: Callable[..., None] | None
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,8 @@ class _Wish:
 
     def facts(self, signature: Signature) -> _Facts:
         task = task_of(signature)
-        return _Facts(task.name, queue_of(task, {}), attempts_of(task, self.max_attempts), ticket_name(task))
+        check = getattr(task, "__header__", None) if task.typing else None
+        return _Facts(task.name, queue_of(task, {}), attempts_of(task, self.max_attempts), ticket_name(task), check)
 
     def row(self, signature: Signature, facts: _Facts) -> dict[str, Any]:
         options = signature.options
@@ -178,6 +181,11 @@ class _Wish:
             queue = queue or (options.get("queue") and queue_name(options["queue"]))
             rank = payload.rank_of(options.get("priority") or 0) if rank is None else rank
         args, kwargs = payload.arguments(facts.name, signature.args, signature.kwargs)
+        if facts.check is not None:
+            try:
+                facts.check(*signature.args, **signature.kwargs)
+            except TypeError as error:
+                raise BadRequest(f"{facts.name} cannot be called so: {error}") from None
         return {
             "queue": queue or facts.queue,
             "task": facts.name,

@@ -18,7 +18,7 @@ from app.migrate import migrate
 from tests.integration.test_migrations import CATALOGS, catalog
 from tests.kit.cli import Tidemill, tidemill
 from tests.kit.database import Databases
-from tests.kit.tasks import noop
+from tests.kit.tasks import noop, sleep_for
 from tidemill import ctl, enqueue, periodic
 
 __all__ = ["tidemill"]
@@ -106,7 +106,7 @@ def test_numbers_and_texts_are_what_was_written() -> None:
         assert session.scalar(sa.select(sa.literal(text))) == text
         assert session.scalar(sa.select(sa.literal(octets, sa.LargeBinary) == octets))
         assert bytes(session.execute(sa.select(sa.literal(octets, sa.LargeBinary))).scalar_one()) == octets
-        name = enqueue(noop.s(text, number), session=session, key=text)
+        name = enqueue(sleep_for.s(number, text), session=session, key=text)
         assert session.scalar(sa.select(sa.cast(Job.args, sa.Text)).where(Job.key == text, Job.id == name))
     ctl.advance(text, b=datetime(2026, 2, 3, tzinfo=UTC))
     assert ctl.get(text, "b")

@@ -25,7 +25,7 @@ from app.jobs import JobState, cancel, enqueue, enqueue_many
 from app.jobs.model import Job, PeriodicJob
 from tests.kit import strategies
 from tests.kit.rows import count, job
-from tests.kit.tasks import asks_again, crash, noop, record
+from tests.kit.tasks import asks_again, crash, flaky, noop, record, sleep_for
 from tidemill import periodic, transaction
 
 
@@ -56,7 +56,7 @@ def orders(session: Session) -> int:
 def test_both_commit(own: Session, session: Session, rung: list[str]) -> None:
     # J1
     own.execute(sa.text("INSERT INTO orders VALUES (1)"))
-    job_id = enqueue(record.s(1, value=None), session=own)
+    job_id = enqueue(sleep_for.s(1, value=None), session=own)
     assert count(session) == 0, "not before the commit"
     assert rung == []
     own.commit()
@@ -64,7 +64,7 @@ def test_both_commit(own: Session, session: Session, rung: list[str]) -> None:
     assert found is not None
     assert (found.state, found.task, found.args, found.kwargs) == (
         JobState.WAITING,
-        "tests.kit.tasks.record",
+        "tests.kit.tasks.sleep_for",
         [1],
         {"value": None},
     )
@@ -267,7 +267,7 @@ def test_arguments_without_a_json_form_are_refused_and_the_transaction_lives(own
 @hypothesis_settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_arguments_come_back_to_the_letter(session: Session, value: Any) -> None:
     # J5: floats, NUL and all.
-    found = job(session, enqueue(record.s(value, value=value)))
+    found = job(session, enqueue(sleep_for.s(value, value=value)))
     assert found is not None
     assert (found.args, found.kwargs) == ([value], {"value": value})
 
@@ -308,8 +308,8 @@ def test_many_of_which_some_words_are_the_same(session: Session, differ: tuple[s
     # What all of them share is said once, however the rest differs.
     def one(second: bool) -> Any:  # noqa: FBT001 - the first or the second of two
         other = {word for word in differ if second}
-        args = ["x", 'say "no"'] if "args" in other else [1]
-        signature = (crash if "task" in other else record).s(*args, **({"value": None} if "kwargs" in other else {}))
+        kwargs = {"value": None} if "kwargs" in other else {}
+        signature = (flaky if "task" in other else sleep_for).s('say "no"' if "args" in other else 1, **kwargs)
         return signature.set(queue="mail" if "queue" in other else "bulk", priority=7 if "priority" in other else 0)
 
     signatures = [one(second) for second in (False, True, False)]
@@ -321,6 +321,15 @@ def test_many_of_which_some_words_are_the_same(session: Session, differ: tuple[s
         )
         for each in signatures
     ]
+
+
+def test_a_call_that_the_function_cannot_take_is_refused_at_once(session: Session) -> None:
+    for signature in (sleep_for.s(), noop.s(1), record.s("x", nonsense=1)):
+        with pytest.raises(BadRequest, match=rf"^{signature.task} cannot be called so: .+ argument"):
+            enqueue(signature)
+        with pytest.raises(BadRequest, match="cannot be called so"):
+            enqueue_many([noop.s(), signature])
+    assert count(session) == 0
 
 
 # The state (J6).

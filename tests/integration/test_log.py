@@ -17,7 +17,7 @@ from app.jobs.search import Filters, search_jobs, search_log
 from app.settings import settings
 from tests.kit.rows import count
 from tests.kit.tables import Table
-from tests.kit.tasks import noop, record
+from tests.kit.tasks import noop, record, sleep_for
 
 
 def run(jobs: Table, failure: Failure | None = None, result: str | None = None) -> None:
@@ -31,11 +31,11 @@ def run(jobs: Table, failure: Failure | None = None, result: str | None = None) 
 
 def test_the_log_says_who_when_how_long_outcome_and_what(session: Session, jobs: Table) -> None:
     # J5
-    job_id = enqueue(record.s(1, value="x"), queue="check", key="k", priority=3)
+    job_id = enqueue(sleep_for.s(1, value="x"), queue="check", key="k", priority=3)
     run(jobs, result="[1]")
     (entry,) = search_log(session, Filters())
     assert (entry.job_id, entry.attempt, entry.outcome, entry.worker) == (job_id, 1, Outcome.DONE, "w/1")
-    assert (entry.task, entry.args, entry.kwargs) == ("tests.kit.tasks.record", [1], {"value": "x"})
+    assert (entry.task, entry.args, entry.kwargs) == ("tests.kit.tasks.sleep_for", [1], {"value": "x"})
     assert (entry.queue, entry.key, entry.rank, entry.result) == ("check", "k", -3, [1])
     assert entry.started_at is not None
     assert entry.started_at < entry.ended_at

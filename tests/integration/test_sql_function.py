@@ -80,8 +80,8 @@ def test_every_argument_by_name(session: Session) -> None:
 
 def test_it_makes_the_row_that_python_makes(session: Session) -> None:
     words = "task => :task, args => :args, kwargs => :kwargs, priority => 3, queue => 'q'"
-    theirs = call_and_commit(session, words, task=TASK, args=json.dumps([1, "ж"]), kwargs='{"value": 1.5}')
-    ours = enqueue(record.s(1, "ж", value=1.5), priority=3, queue="q")
+    theirs = call_and_commit(session, words, task=TASK, args=json.dumps([[1.5, "ж"]]), kwargs="{}")
+    ours = enqueue(record.s([1.5, "ж"]), priority=3, queue="q")
     varying = {"id", "enqueued_at", "due_at"}
     rows = [{c.name: getattr(job(session, each), c.name) for c in Job.__table__.columns} for each in (theirs, ours)]
     assert {k: v for k, v in rows[0].items() if k not in varying} == {
