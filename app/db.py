@@ -4,7 +4,8 @@ Promises:
 - A forked child never uses a connection of its parent.
 - The number of connections of a process is bounded (J7): `pool_size` in a program, one for each thread in a server, one
   in a worker child, which may open a second only while a task opens a transaction inside another.
-- A connection that the server has closed meanwhile is replaced before anyone gets to use it.
+- A connection that the server has closed meanwhile, or that a failed commit has left in its transaction, is replaced
+  before anyone gets to use it.
 - Errors that say something about the database itself, not about the statement, arrive as `app.errors.DatabaseError`.
 """
 
@@ -20,6 +21,7 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 from sqlalchemy import event
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.engine import Connection, Engine
@@ -97,7 +99,7 @@ def new_engine(url: str, *, pool_size: int, overflow: int = 0, name: str = "tide
     )
     # Before SQLAlchemy asks the first connection for its isolation level, to which it sets others back.
     event.listen(engine, "connect", _set_up, insert=True)
-    event.listen(engine, "checkout", _refuse_closed)
+    event.listen(engine, "checkout", _refuse_unusable)
     event.listen(engine, "handle_error", _translate)
     return engine
 
@@ -129,8 +131,11 @@ def _set_up(connection: Any, _record: object) -> None:
     connection.commit()
 
 
-def _refuse_closed(connection: Any, _record: object, _proxy: object) -> None:
+def _refuse_unusable(connection: Any, _record: object, _proxy: object) -> None:
     """The server speaks to an idle connection only to say goodbye: a poll costs 2 µs, a ping a round trip."""
+    # Where a COMMIT was cancelled, the driver believes the transaction to be over: it rolls nothing back.
+    if connection.get_transaction_status() != TRANSACTION_STATUS_IDLE:
+        raise DisconnectionError
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     if poll.poll(0):
