@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import select
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,12 @@ from app.settings import settings
 SCHEMA = "tidemill"
 # Classes of SQLSTATE that mean "the server is not there", not "the statement was wrong".
 _AWAY = ("08", "57P", "53300")
+#: By SQLSTATE, of what there is not: how it is ours that is missing, not what a user has named.
+_MISSING = {
+    "3F000": re.compile(rf"(?<!\w){SCHEMA}(?!\w)"),
+    "42P01": re.compile(rf"(?<!\w){SCHEMA}\."),
+    "42883": re.compile(""),
+}
 # Nor was it wrong where the server's disk is full.
 _FULL = "53100"
 
@@ -151,7 +158,9 @@ def _translate(context: ExceptionContext) -> None:
             raise errors.Unavailable(f"the database does not answer: {_first_line(raised)}") from raised
         if code == _FULL:
             raise errors.Unavailable(f"the database has no room left: {_first_line(raised)}") from raised
-    if code in ("3F000", "42P01", "42883") and SCHEMA in str(raised):
+    if code in _MISSING and SCHEMA in str(raised):
+        if not _MISSING[code].search(_first_line(raised)):
+            raise errors.NotFound(f"{_first_line(raised)}: create it first") from raised
         raise errors.NotMigrated(
             f"the schema '{SCHEMA}' is missing or of another release, or a function was called with arguments of other "
             f"types ({_first_line(raised)}): run 'tidemill migrate', or cast the arguments"
