@@ -89,6 +89,7 @@ def offer(*, kind: str, entity_id: str, stage: str, at: datetime | timedelta | N
     """Puts an entity into the queue of a stage.
 
     If it is there already, the earlier of both times counts. Offered to 'system', all stages of the kind are asked.
+    Whether there is such an entity, its visit finds out: one that is not there leaves the queue again.
 
     \b
     Examples:
