@@ -53,11 +53,13 @@ def duration(value: str | float | timedelta) -> timedelta:
                 return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
             case _:
                 pass
-    raise ValueError(f"{value!r} is not a duration: write a number and ms, s, min, h, d or w, such as '90s' or '30min'")
+    negative = isinstance(value, str) and value.strip().startswith("-")
+    told = f"{value!r} is not a duration{', which is never negative' * negative}"
+    raise ValueError(f"{told}: write a number and ms, s, min, h, d or w, such as '90s' or '30min'")
 
 
-def moment(text: str) -> datetime | timedelta:
-    """An ISO time with its zone, or a span, counted from now.
+def moment(text: str, spans: str = "2h or 30min") -> datetime | timedelta:
+    """An ISO time with its zone, or a span, counted from now. `spans`: examples of what may be written.
 
     >>> moment("2h ago"), moment("2026-07-01T12:00:00Z").isoformat()
     (datetime.timedelta(seconds=7200), '2026-07-01T12:00:00+00:00')
@@ -68,7 +70,7 @@ def moment(text: str) -> datetime | timedelta:
     try:
         found = datetime.fromisoformat(words)
     except ValueError:
-        told = f"{words!r:.100} is neither a time such as 2026-07-01T12:00:00Z nor a span such as 2h or 30min"
+        told = f"{words!r:.100} is neither a time such as 2026-07-01T12:00:00Z nor a span such as {spans}"
         raise ValueError(told) from None
     if found.tzinfo is None:
         iso = found.isoformat()
@@ -81,7 +83,7 @@ def instant(text: str, now: datetime) -> datetime:
     words = text.strip()
     if words == "now":
         return now
-    found = moment(words)
+    found = moment(words, "'2h ago' or 'in 30min'")
     if isinstance(found, datetime):
         return found
     if not words.endswith(" ago") and not words.startswith("in "):

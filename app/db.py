@@ -4,7 +4,8 @@ Promises:
 - A forked child never uses a connection of its parent.
 - The number of connections of a process is bounded (J7): `pool_size` in a program, one for each thread in a server, one
   in a worker child, which may open a second only while a task opens a transaction inside another.
-- A connection that the server has closed meanwhile is replaced before anyone gets to use it.
+- A connection that the server has closed meanwhile, or that a failed commit has left in its transaction, is replaced
+  before anyone gets to use it.
 - Errors that say something about the database itself, not about the statement, arrive as `app.errors.DatabaseError`.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import select
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 from sqlalchemy import event
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.engine import Connection, Engine
@@ -35,6 +38,12 @@ from app.settings import settings
 SCHEMA = "tidemill"
 # Classes of SQLSTATE that mean "the server is not there", not "the statement was wrong".
 _AWAY = ("08", "57P", "53300")
+#: By SQLSTATE, of what there is not: how it is ours that is missing, not what a user has named.
+_MISSING = {
+    "3F000": re.compile(rf"(?<!\w){SCHEMA}(?!\w)"),
+    "42P01": re.compile(rf"(?<!\w){SCHEMA}\."),
+    "42883": re.compile(""),
+}
 # Nor was it wrong where the server's disk is full.
 _FULL = "53100"
 
@@ -97,7 +106,7 @@ def new_engine(url: str, *, pool_size: int, overflow: int = 0, name: str = "tide
     )
     # Before SQLAlchemy asks the first connection for its isolation level, to which it sets others back.
     event.listen(engine, "connect", _set_up, insert=True)
-    event.listen(engine, "checkout", _refuse_closed)
+    event.listen(engine, "checkout", _refuse_unusable)
     event.listen(engine, "handle_error", _translate)
     return engine
 
@@ -129,8 +138,11 @@ def _set_up(connection: Any, _record: object) -> None:
     connection.commit()
 
 
-def _refuse_closed(connection: Any, _record: object, _proxy: object) -> None:
+def _refuse_unusable(connection: Any, _record: object, _proxy: object) -> None:
     """The server speaks to an idle connection only to say goodbye: a poll costs 2 µs, a ping a round trip."""
+    # Where a COMMIT was cancelled, the driver believes the transaction to be over: it rolls nothing back.
+    if connection.get_transaction_status() != TRANSACTION_STATUS_IDLE:
+        raise DisconnectionError
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     if poll.poll(0):
@@ -146,7 +158,9 @@ def _translate(context: ExceptionContext) -> None:
             raise errors.Unavailable(f"the database does not answer: {_first_line(raised)}") from raised
         if code == _FULL:
             raise errors.Unavailable(f"the database has no room left: {_first_line(raised)}") from raised
-    if code in ("3F000", "42P01", "42883") and SCHEMA in str(raised):
+    if code in _MISSING and SCHEMA in str(raised):
+        if not _MISSING[code].search(_first_line(raised)):
+            raise errors.NotFound(f"{_first_line(raised)}: create it first") from raised
         raise errors.NotMigrated(
             f"the schema '{SCHEMA}' is missing or of another release, or a function was called with arguments of other "
             f"types ({_first_line(raised)}): run 'tidemill migrate', or cast the arguments"

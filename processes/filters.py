@@ -57,7 +57,7 @@ class Filters:
     before_id: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "states", tuple(_state(each) for each in _listed(self.states)))
+        object.__setattr__(self, "states", tuple(state(each) for each in _listed(self.states)))
         for word in TEXTS:
             if getattr(self, word) is not None:
                 comparable(word, getattr(self, word))
@@ -93,7 +93,7 @@ def _listed(states: Any) -> tuple[Any, ...]:
     return (states,) if isinstance(states, str) else tuple(states)
 
 
-def _state(word: Any) -> ProcessState:
+def state(word: Any) -> ProcessState:
     try:
         return ProcessState(str(word).upper())
     except ValueError:

@@ -12,6 +12,8 @@ from sqlalchemy.orm import Session
 from app.errors import BadRequest, NotMigrated
 from stages.watched import kind_of
 
+UNDEFINED_TABLE = "42P01"
+
 
 def install(connection: Connection | Session, *entities: Any) -> None:
     """Has the database count versions and enqueue the system stage with every write of these tables, whoever writes.
@@ -30,5 +32,6 @@ def install(connection: Connection | Session, *entities: Any) -> None:
             message = getattr(diagnosis, "message_primary", None)
             if message is None:
                 raise
-            hint = getattr(diagnosis, "message_hint", None)
+            missing = getattr(error.orig, "pgcode", None) == UNDEFINED_TABLE
+            hint = "create it first" if missing else getattr(diagnosis, "message_hint", None)
             raise BadRequest(f"{message}: {hint}" if hint else str(message)) from error

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from app.words import span
+
 #: Not so far that a reader in another time zone would see a year of five digits.
 FARTHEST = timedelta(days=36_525)
 
@@ -27,4 +29,5 @@ def moment(what: str, value: Any, now: datetime) -> datetime:
             return at
     except OverflowError:
         pass
-    raise ValueError(f"{what} {value!r:.100} lies more than 100 years away: write a nearer one")
+    told = value.isoformat() if isinstance(value, datetime) else span(value)
+    raise ValueError(f"{what} {told} lies more than 100 years away: write a nearer one")

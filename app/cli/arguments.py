@@ -40,15 +40,21 @@ class Past(Moment):
 
 
 class Span(click.ParamType[timedelta]):
-    """A duration such as `30s`."""
+    """A duration such as `30s`, of those from `least` to `most`."""
 
     name = "SPAN"
 
+    def __init__(self, least: str = "0s", most: str | None = None) -> None:
+        self._least, self._most = least, most
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         try:
-            return duration(value)
+            found = duration(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+        if found < duration(self._least) or (self._most is not None and found > duration(self._most)):
+            self.fail(f"{value!r} is not a span from {self._least} to {self._most}", param, ctx)
+        return found
 
 
 class RateText(click.ParamType[str]):

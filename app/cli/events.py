@@ -45,6 +45,7 @@ def status(*, as_json: bool) -> None:
     if not lag.started:
         click.echo("no relay has ever run here: a scheduler publishes events, or beat with a worker of its queue")
     click.echo(f"{told(lag)}; {lag.published} published so far, {several(lag.subscriptions, 'subscription')}")
+    click.echo("what nobody would get is passed over, and not counted as published")
     if lag.moved_at is not None:
         click.echo(f"last moved {when(lag.moved_at)}")
     if lag.replaying:
@@ -63,7 +64,10 @@ def status(*, as_json: bool) -> None:
 def list_(
     *, kind: str | None, stage: str | None, entity_id: str | None, since: datetime | None, limit: int, as_json: bool
 ) -> None:
-    """Lists recent events, the newest first."""
+    """Lists recent events, the newest first.
+
+    RELAYED are those that were published, and those that were passed over because nobody would have got them.
+    """
     with transaction() as session:
         first = None if since is None else first_since(session, since)
         found = listing.recent(session, kind=kind, stage=stage, entity_id=entity_id, since_id=first, limit=limit)
@@ -72,9 +76,9 @@ def list_(
     if as_json:
         document({"events": [asdict(each) for each in found]})
         return
-    headers = ("sequence", "kind", "id", "stage", "version", "changed", "saved", "published")
+    headers = ("sequence", "kind", "id", "stage", "version", "changed", "saved", "relayed")
     rows = [
-        (e.sequence, e.kind, e.id, e.stage, e.version, ", ".join(e.fields) or "state", e.saved_at, e.published)
+        (e.sequence, e.kind, e.id, e.stage, e.version, ", ".join(e.fields) or "state", e.saved_at, e.relayed)
         for e in found
     ]
     table(headers, rows, empty="there are no such events")

@@ -23,7 +23,7 @@ from app.cli.output import (
     told_of_more,
     when,
 )
-from app.cli.stage_words import ANY_ID, as_declared, id_argument, kind_argument, limits, stage_argument
+from app.cli.stage_words import ANY_ID, as_declared, id_argument, kind_argument, limits, shown_id, stage_argument
 from app.db import transaction
 from app.errors import SettingsError
 from stages import listing, lookup, parked, state_text
@@ -157,7 +157,7 @@ def check(*, kind: str, entity_id: str, as_json: bool) -> None:
             }
         )
         return
-    _show_visits(visits, f"{name} {text!r} is in the queue of no stage")
+    _show_visits(visits, f"{name} {shown_id(text)} is in the queue of no stage")
     for each in working:
         click.echo(_works(each))
     if states:
@@ -240,7 +240,7 @@ def states(*, kind: str, entity_id: str, as_json: bool) -> None:
             )
             for s in found
         ],
-        empty=f"no stage keeps a state beside {name} {text!r}",
+        empty=f"no stage keeps a state beside {name} {shown_id(text)}",
     )
 
 

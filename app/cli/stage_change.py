@@ -11,7 +11,7 @@ import click
 from app.cli.arguments import OrNone, RateText, limits_given
 from app.cli.output import agree, counted, first_line, several, table, when, yes_option
 from app.cli.progress import progress
-from app.cli.stage_words import ANY_ID, Ahead, id_argument, kind_argument, stage_argument
+from app.cli.stage_words import ANY_ID, Ahead, id_argument, kind_argument, shown_id, stage_argument
 from app.db import transaction
 from app.errors import BadRequest, NotFound
 from stages import listing, lookup, operate, redriving
@@ -89,6 +89,7 @@ def offer(*, kind: str, entity_id: str, stage: str, at: datetime | timedelta | N
     """Puts an entity into the queue of a stage.
 
     If it is there already, the earlier of both times counts. Offered to 'system', all stages of the kind are asked.
+    Whether there is such an entity, its visit finds out: one that is not there leaves the queue again.
 
     \b
     Examples:
@@ -100,9 +101,9 @@ def offer(*, kind: str, entity_id: str, stage: str, at: datetime | timedelta | N
     text = lookup.entity(known.kind, entity_id)
     if operate.offer(known, text, at, low=low):
         check = f"tidemill stage check {shlex.join([known.kind, text])}"
-        click.echo(f"{known.kind} {text!r} is in the queue of {known.name}: {check}")
+        click.echo(f"{known.kind} {shown_id(text)} is in the queue of {known.name}: {check}")
     else:
-        click.echo(f"{known.kind} {text!r} was in the queue of {known.name} already, for no later time")
+        click.echo(f"{known.kind} {shown_id(text)} was in the queue of {known.name} already, for no later time")
 
 
 @click.command(context_settings=ANY_ID)
@@ -124,10 +125,10 @@ def delete(*, kind: str, entity_id: str, stage: str, yes: bool) -> None:
         text = lookup.entity(known.kind, entity_id)
         found = [each for each in listing.visits_of(session, known.kind, text) if each.stage == known.name]
     if not found:
-        raise NotFound(f"{known.kind} {text!r} is not in the queue of {known.name}: nothing was changed")
+        raise NotFound(f"{known.kind} {shown_id(text)} is not in the queue of {known.name}: nothing was changed")
     [visit] = found
     words = f" for {when(visit.visit_time)}" if visit.visit_time is not None else ""
-    click.echo(f"{known.kind} {text!r} is {visit.state} in {known.name}{words}")
+    click.echo(f"{known.kind} {shown_id(text)} is {visit.state} in {known.name}{words}")
     agree(f"Take it out of the queue of {known.name}?", yes=yes)
     gone = operate.delete(known, text)
     click.echo(f"it is {'out of the queue' if gone else 'gone already'}")
@@ -178,9 +179,9 @@ def _redrive_named(known: Known, ids: Sequence[str]) -> None:
     moved = redriving.redrive_named(known, texts)
     for each in texts:
         if each in moved:
-            click.echo(f"{known.kind} {each!r} is visited again")
+            click.echo(f"{known.kind} {shown_id(each)} is visited again")
         else:
-            click.echo(f"Error: {known.kind} {each!r} is not parked in {known.name}", err=True)
+            click.echo(f"Error: {known.kind} {shown_id(each)} is not parked in {known.name}", err=True)
     if len(moved) < len(texts):
         click.get_current_context().exit(1)
 

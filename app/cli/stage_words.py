@@ -20,6 +20,11 @@ kind_argument: Callable[[Any], Any] = click.argument("kind", metavar="KIND")
 id_argument: Callable[[Any], Any] = click.argument("entity_id", metavar="ID")
 
 
+def shown_id(entity_id: str) -> str:
+    """In quotes, as it may be written again; what cannot be shown is escaped."""
+    return f"'{entity_id}'" if entity_id.isprintable() else ascii(entity_id)
+
+
 class Ahead(Moment):
     """An ISO time with its zone, `now`, or a span counted from now."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import click
 
@@ -99,6 +99,9 @@ def _servers() -> Iterator[OwnServers | None]:
     click.echo(f"starting the embedded servers of {settings().home.absolute()}")
     with embedded.servers(settings().home) as own:
         yield own
+    # Whoever has closed the terminal has no need of it.
+    with suppress(OSError):
+        click.echo("the embedded servers have ended")
 
 
 def _run(

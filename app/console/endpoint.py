@@ -8,6 +8,7 @@ from typing import Any
 
 from app.console.schemas import INTEGER, NAME, Schema, record
 from app.console.status import Refused
+from app.near import shown
 from app.tokens import Action, Holder
 
 PREFIX = "/api/v1"
@@ -35,7 +36,7 @@ class Asked:
     def allow(self, action: Action, name: str) -> None:
         """`Refused` unless the token may do this for that name."""
         if not self.holder.may(action, name):
-            raise denied(self.holder, action)
+            raise denied(self.holder, action, name)
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,8 @@ class Endpoint:
             asked.allow(self.action, self.subject(asked))
 
 
-def denied(holder: Holder, action: Action) -> Refused:
+def denied(holder: Holder, action: Action, name: str = "") -> Refused:
+    """`name`: of what it is denied, where it is of one."""
     words = "" if holder.scope is None else " with this scope"
-    return Refused(
-        403, "denied", f"the token {holder.name} of the role {holder.role}{words} may not do this ({action})"
-    )
+    what = f"{action} {shown(name)}" if name else action
+    return Refused(403, "denied", f"the token {holder.name} of the role {holder.role}{words} may not do this ({what})")

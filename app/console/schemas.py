@@ -23,6 +23,7 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 #: As RFC 3339 has it.
 _DAY = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d([.]\d{1,9})?", re.ASCII)
 _ZONE = re.compile(r"[Zz]|[+-]\d\d:\d\d", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _EXAMPLE = "2026-07-01T12:00:00Z"
 
 INTEGER = {"type": "integer"}
@@ -194,7 +195,8 @@ def _check_text(schema: Schema, value: str, what: str) -> None:
     # In full: `$` alone would let a line end follow.
     if (pattern := schema.get("pattern")) and not re.fullmatch(pattern, value):
         hint = f". {schema['description']}" if "description" in schema else ""
-        raise BadRequest(f"{what}={shown(value)} is not written as it must be{hint}")
+        wrong = "has a control character" if _CONTROL.search(value) else "is not written as it must be"
+        raise BadRequest(f"{what}={shown(value)} {wrong}{hint}")
 
 
 def _check_time(value: str, what: str) -> None:

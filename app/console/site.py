@@ -22,6 +22,7 @@ from app.console.pages.index import ACTS, PAGES
 from app.console.routes import of_api
 from app.console.schemas import OBJECT
 from app.console.status import Told
+from app.console.web import cookies
 from app.console.web.desk import Desk
 from app.metrics.exposition import TEXT, shared
 from app.settings import settings
@@ -79,4 +80,5 @@ def site(calls: Calls, stopping: asyncio.Event, max_calls: int) -> Starlette:
 
 
 def _is_person(request: Request) -> bool:
-    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
+    signed_in = cookies.SESSION.read(request) is not None
+    return (signed_in or "text/html" in request.headers.get("accept", "")) and not request.url.path.startswith("/api/")

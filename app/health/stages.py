@@ -52,9 +52,8 @@ def taken(session: Session) -> Finding:
     lonely = [queue for each in known if each.kind in with_stages for queue in _queues(each) if queue not in slots]
     if not lonely or not slots:
         # That none is alive at all is told elsewhere.
-        return ok(
-            "stage workers", f"{len(known)} stages, none without a live worker" if slots else "no worker is alive"
-        )
+        count = sum(each.task is not None for each in known)
+        return ok("stage workers", f"{count} stages, none without a live worker" if slots else "no worker is alive")
     quoted = shlex.quote(",".join(lonely[:SHOWN]))
     return warn(
         "stage workers",

@@ -20,6 +20,8 @@ NAME_LIMIT = 500
 SPAN_LIMIT = timedelta(days=36_525)
 #: In no time zone do the years of these have five digits, or lie before the first.
 FIRST, LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, tzinfo=UTC)
+#: So deep is looked for what has no JSON form.
+NESTED = 20
 PRIORITIES = range(-32767, 32768)
 
 _encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
@@ -30,8 +32,25 @@ def as_json(what: str, value: Any) -> str:
         text = _encode(value)
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotJson(f"{what} {_short(value)} has no JSON form: {error}") from None
+        part = _refused(value)
+        why = "it is no finite number" if isinstance(part, float) else error
+        raise NotJson(f"{what}: {_short(part)} has no JSON form: {why}") from None
     return text
+
+
+def _refused(value: Any) -> Any:
+    """The part of it that has no JSON form."""
+    for _ in range(NESTED):
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+        for part in parts:
+            try:
+                _encode(part).encode()
+            except (TypeError, ValueError, RecursionError):
+                value = part
+                break
+        else:
+            break
+    return value
 
 
 def arguments(task: str, args: Any, kwargs: Any) -> tuple[str, str]:
@@ -88,8 +107,10 @@ def moment(what: str, value: datetime | timedelta | float | None) -> tuple[datet
 
 
 def name(what: str, value: str) -> str:
-    if type(value) is not str or not value.strip() or "\x00" in value or not encodable(value):
+    if type(value) is not str or not value.strip():
         raise BadRequest(f"{what}={_short(value)} must be text that is not empty")
+    if "\x00" in value or not encodable(value):
+        raise BadRequest(f"{what}={_short(value)} must be text without NUL, and such as UTF-8 can write")
     if len(value) > NAME_LIMIT:
         raise TooLarge(f"{what} is {len(value)} characters long, more than {NAME_LIMIT}")
     if what == "queue" and "," in value:

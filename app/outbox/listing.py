@@ -26,6 +26,7 @@ class Lag:
     oldest: timedelta | None
     #: Of those that are published once more.
     replaying: int
+    #: Without what nobody would have got, which is passed over.
     published: int
     error: str | None
     failed_for: timedelta | None
@@ -37,7 +38,7 @@ class Lag:
 
 @dataclass(frozen=True)
 class Listed:
-    """An event; `published`: whether the broker has had it."""
+    """An event; `relayed`: whether the broker has had it, or it was passed over, as nobody would have got it."""
 
     sequence: int
     kind: str
@@ -47,7 +48,7 @@ class Listed:
     fields: list[str]
     state_version: int
     saved_at: datetime
-    published: bool
+    relayed: bool
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,11 @@ def recent(
     """The newest first."""
     relay = EventRelay.__table__.c
     of_target = sa.and_(Event.id <= relay.done_id, visible(relay.target))
-    published = sa.func.coalesce(sa.or_(visible(relay.snapshot), of_target), sa.false())
+    relayed = sa.func.coalesce(sa.or_(visible(relay.snapshot), of_target), sa.false())
     query = (
         sa.select(
             *(Event.id, Event.kind, Event.entity_id, Event.stage, Event.version, Event.fields),
-            *(Event.state_version, Event.saved_at, published),
+            *(Event.state_version, Event.saved_at, relayed),
         )
         .select_from(EVENT.outerjoin(EventRelay.__table__, sa.true()))
         .order_by(Event.id.desc())

@@ -21,6 +21,7 @@ from grpc import StatusCode
 from app import logs
 from app.db import remaining_time
 from app.errors import BadRequest
+from app.near import shown
 from app.rpc import status
 from app.rpc.gate import Gate
 from app.rpc.overseer import Overseer
@@ -91,8 +92,8 @@ class Calls:
             if not may_ever(holder, method.action):
                 raise _denied(holder, method.action)
             request = self.message(method.request, requests, context, remaining())
-            if not holder.may(method.action, method.subject(request)):
-                raise _denied(holder, method.action)
+            if not holder.may(method.action, subject := method.subject(request)):
+                raise _denied(holder, method.action, subject)
             return method.run(request).SerializeToString()
         except Exception as error:
             if status.gone(error):
@@ -142,10 +143,12 @@ def may_ever(holder: Holder, action: Action) -> bool:
     return Holder(holder.name, holder.role).may(action, "")
 
 
-def _denied(holder: Holder, action: Action) -> Refused:
+def _denied(holder: Holder, action: Action, name: str = "") -> Refused:
+    """`name`: of what it is denied, where it is of one."""
     words = "" if holder.scope is None else " with this scope"
+    what = f"{action} {shown(name)}" if name else action
     return Refused(
-        StatusCode.PERMISSION_DENIED, f"the token {holder.name} of a {holder.role}{words} may not do this ({action})"
+        StatusCode.PERMISSION_DENIED, f"the token {holder.name} of a {holder.role}{words} may not do this ({what})"
     )
 
 

@@ -15,6 +15,7 @@ from app.errors import BadRequest, NotFound
 from app.near import nearest, shown
 from app.tokens.holder import Holder, checked_name, checked_role, checked_scope
 from app.tokens.model import Token
+from app.words import span
 
 #: So that a scanner of repositories knows one when it sees it.
 PREFIX = "tdm_"
@@ -39,7 +40,9 @@ def create(
     """The token itself, which nobody can show again. `lifetime`: None is for ever."""
     values = {"name": checked_name(name), "role": checked_role(role), "scope": checked_scope(role, scope)}
     if lifetime is not None and not timedelta(0) < lifetime <= LONGEST_LIFE:
-        raise BadRequest(f"a lifetime of {lifetime} must be more than nothing and at most {LONGEST_LIFE.days} days")
+        raise BadRequest(
+            f"a lifetime of {span(lifetime)} must be more than nothing and at most {LONGEST_LIFE.days} days"
+        )
     text = PREFIX + secrets.token_urlsafe(BYTES)
     insert = postgresql.insert(Token).values(
         **values,

@@ -10,13 +10,14 @@ The tests that break things on purpose `check` it, `tidemill doctor` looks at it
 
 from recovery.invariants.catalogue import ALL, NAMED
 from recovery.invariants.entry import DOMAINS, Invariant
-from recovery.invariants.looking import Looked, Violation, check, chosen, look
+from recovery.invariants.looking import UNKNOWN, Looked, Violation, check, chosen, look
 from recovery.invariants.repairing import Repairs, repair
 
 __all__ = [
     "ALL",
     "DOMAINS",
     "NAMED",
+    "UNKNOWN",
     "Invariant",
     "Looked",
     "Repairs",

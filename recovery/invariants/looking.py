@@ -17,6 +17,8 @@ from recovery.invariants.entry import Invariant, Key
 #: More are not counted.
 MOST = 1000
 QUERY_CANCELED = "57014"
+#: In place of the verdict, of what was not looked at.
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,10 @@ class Looked:
     more: bool = False
     #: Why it could not be looked at.
     failed: str | None = None
+
+    @property
+    def verdict(self) -> str:
+        return UNKNOWN if self.failed else self.invariant.verdict.value
 
     @property
     def examples(self) -> tuple[str, ...]:
@@ -63,7 +69,10 @@ def look(invariant: Invariant, limit: int = MOST, within: timedelta | None = Non
 
 
 def _words(span: timedelta | None) -> str:
-    return "its time" if span is None else f"{span.total_seconds():g}s"
+    if span is None:
+        return "its time"
+    seconds = span.total_seconds()
+    return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
 
 
 def chosen(domains: Iterable[str]) -> list[Invariant]:

@@ -35,6 +35,15 @@ def test_status_before_anything(tidemill: Tidemill) -> None:
     assert (told["started"], told["waiting"], told["error"]) == (False, 0, None)
 
 
+def test_what_nobody_hears_is_relayed_and_not_published(tidemill: Tidemill, session: Session) -> None:
+    kit.publish()
+    kit.save_all(session, 2)
+    kit.publish()
+    said = tidemill("events status").out
+    assert "nothing waits; 0 published so far, 0 subscriptions\nwhat nobody would get is passed over" in said
+    assert [each["relayed"] for each in tidemill("events list --json").data["events"]] == [True, True]
+
+
 def test_status_of_what_waits(tidemill: Tidemill, session: Session) -> None:
     events.subscribe("mail", "#")
     kit.save_all(session, 2)
@@ -79,7 +88,7 @@ def test_list(tidemill: Tidemill, session: Session) -> None:
     last = kit.save(session, "5", kind="order", stage="pay")
     session.commit()
     found = tidemill("events list --json").data["events"]
-    assert [(each["sequence"], each["published"]) for each in found] == [
+    assert [(each["sequence"], each["relayed"]) for each in found] == [
         (last, False),
         *((number, True) for number in reversed(ids)),
     ]

@@ -85,5 +85,17 @@ def test_check_does_not_hang(tidemill: Tidemill, session: Session) -> None:
     session.execute(sa.text("LOCK TABLE tidemill.job"))
     said = tidemill("recover check --domain job --within 50ms")
     assert said.code == 1
-    assert "no job is parked: not finished within 0.05s; --within allows more time" in said.out
-    assert json.loads(tidemill("recover check --domain job --within 50ms --json").out)["sound"] is False
+    assert "unknown    job       no job is parked: not finished within 50ms\n" in said.out
+    assert "repairable" not in said.out
+    assert "broken" not in said.out
+    assert " unknown: --within allows more time\n" in said.err
+    found = json.loads(tidemill("recover check --domain job --within 50ms --json").out)
+    assert found["sound"] is None
+    assert {each["verdict"] for each in found["violations"]} == {"unknown"}
+
+
+@pytest.mark.parametrize("within", ["0s", "0.5ms", "25h", "500d"])
+def test_check_takes_times_that_make_sense(tidemill: Tidemill, within: str) -> None:
+    said = tidemill(f"recover check --within {within}")
+    assert said.code == 2
+    assert f"'{within}' is not a span from 1ms to 1d" in said.err

@@ -119,6 +119,11 @@ def test_ids_are_text(tidemill: Tidemill, session: Session, entity_id: str) -> N
     assert tidemill("stage delete offer --yes", entity_id, "predict").code == 0
 
 
+def test_ids_are_shown_as_they_are_written(tidemill: Tidemill, session: Session) -> None:
+    assert tidemill("stage check offer", "A\\/1").out == "offer 'A\\/1' is in the queue of no stage\n"
+    assert tidemill("stage check offer", "a\nb").out == "offer 'a\\nb' is in the queue of no stage\n"
+
+
 def test_states(tidemill: Tidemill, session: Session) -> None:
     value = StringValue(value="half").SerializeToString()
     visit_rows.state(session, "e1", "predict", "type.googleapis.com/google.protobuf.StringValue", value, 4)

@@ -102,7 +102,9 @@ def test_doctor_finds_stages_that_nobody_visits(tidemill: Tidemill) -> None:
     assert (found["level"], "no live worker takes stage.offer.predict:" in found["detail"]) == ("warn", True)
     assert "celery -A app worker -Q stage.offer.predict" in found["advice"]
     with live_worker(*queues):
-        assert findings(tidemill)["stage workers"]["level"] == "ok"
+        found = findings(tidemill)["stage workers"]
+        assert (found["level"], found["detail"]) == ("ok", "2 stages, none without a live worker")
+        assert tidemill("status --json").data["stages"]["stages"] == 2
 
 
 def test_doctor_finds_what_is_parked_and_what_cannot_be_asked(tidemill: Tidemill, session: Session) -> None:

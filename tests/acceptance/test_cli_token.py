@@ -32,6 +32,8 @@ def test_the_token_is_alone_on_stdout_and_nowhere_else(tidemill: Tidemill, sessi
 
 def test_its_life_on_the_command_line(tidemill: Tidemill, session: Session) -> None:
     assert "no tokens" in tidemill("token list").out
+    long = tidemill("token create long --role viewer --expires 99999d")
+    assert "a lifetime of 99999d must be more than nothing and at most" in long.err
     first = tidemill("token create first --role viewer --expires never").out.strip()
     tidemill("token create second --role producer")
     found = {each["name"]: each for each in tidemill("token list --json").data["tokens"]}

@@ -175,6 +175,7 @@ def _stops_with_work_handed_back(up: Up) -> None:
     last_words = up.process.log.partition("stopping: ")[2]
     assert "the grace is over: what still runs is handed back" in last_words
     assert "it is killed" not in last_words
+    assert last_words.endswith("now the servers\nthe embedded servers have ended\n")
 
 
 def test_up_killed_leaves_nothing(up: Up) -> None:

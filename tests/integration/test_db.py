@@ -109,6 +109,14 @@ def test_a_connection_that_the_server_closed_is_replaced(databases: Any, databas
         assert connection.execute(sa.select(1)).scalar_one() == 1
 
 
+def test_a_connection_that_is_left_in_a_transaction_is_replaced(database_url: str) -> None:
+    # As after a COMMIT that was cancelled: the driver does not know of it.
+    with autocommit() as connection:
+        left = connection.execute(PID).scalar_one()
+        connection.exec_driver_sql("BEGIN")
+    assert pids() != left, "without an error"
+
+
 def test_a_connection_that_breaks_in_a_transaction_is_unavailable(databases: Any, database_url: str) -> None:
     def work() -> None:
         with transaction() as session:

@@ -254,7 +254,7 @@ def test_wrong_words_are_refused_at_the_call(session: Session, words: dict[str, 
 
 
 def test_arguments_without_a_json_form_are_refused_and_the_transaction_lives(own: Session, session: Session) -> None:
-    with pytest.raises(NotJson, match=r"arguments of tests\.kit\.tasks\.record \[\{1\}\] has no JSON form"):
+    with pytest.raises(NotJson, match=r"arguments of tests\.kit\.tasks\.record: \{1\} has no JSON form"):
         enqueue(record.s({1}), session=own)
     with pytest.raises(TooLarge):
         enqueue(record.s("x" * 2**20), session=own)

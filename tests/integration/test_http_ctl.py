@@ -140,7 +140,7 @@ BODIES: list[tuple[Any, str]] = [
     ({"entity": "e", "values": {str(each): JULY for each in range(101)}}, "values has 101 fields"),
     ({"entity": "", "values": {"p": JULY}}, "entity is empty"),
     ({"entity": "e" * 201, "values": {"p": JULY}}, "201 characters"),
-    ({"entity": "a\0b", "values": {"p": JULY}}, "is not written as it must be"),
+    ({"entity": "a\0b", "values": {"p": JULY}}, "has a control character"),
     ({"entity": "e", "values": {"a\0b": JULY}}, "a name in values"),
     ({"entity": "e", "values": {"p": 7}}, "values['p'] must be text"),
     ({"entity": "e", "values": {"p": JULY}, "dry_run": 1}, "dry_run must be true or false"),
@@ -161,7 +161,7 @@ QUERIES: list[tuple[str, str]] = [
     ("limit=x", "limit must be a whole number"),
     ("limit=99999999999999999999999999999999999999", "limit must be a whole number"),
     ("limit=1&limit=2", "more than once"),
-    ("entity=%00", "is not written as it must be"),
+    ("entity=%00", "has a control character"),
     ("entities=a", "the query has no field 'entities': did you mean entity?"),
     ("after_entity=a", "belong together"),
 ]

@@ -69,7 +69,6 @@ def test_searching(person: Person, world: dict[str, Any]) -> None:
         ("since", "yesterday", "since"),
         ("fingerprint", "x", "16 hexadecimal digits"),
         ("attribute", "shop", "name=value"),
-        ("state", "ODD", "is no state"),
         ("text", "!!", "no word"),
     ],
 )
@@ -117,6 +116,21 @@ def test_what_there_is_not(person: Person) -> None:
         assert person.get(path).status == 404
     for path in ("/processes/0", "/processes/x", f"/processes/{2**63}", "/processes/" + "9" * 400, "/processes/-1"):
         assert person.get(path).status == 404
+
+
+def test_a_path_that_there_is_not_is_a_page(person: Person) -> None:
+    for accept in ("text/html", "*/*"):
+        seen = person.get("/nowhere", Accept=accept)
+        assert (seen.status, seen.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert "There is nothing here" in seen.text
+    assert person.get("/api/v1/nowhere").headers["content-type"] == "application/json"
+
+
+def test_a_state_that_there_is_not_is_refused(person: Person) -> None:
+    seen = person.get("/processes?state=NOPE")
+    assert seen.status == 400
+    assert "'NOPE' is no state: a process is" in seen.text
+    assert person.get("/processes?state=broken").status == 200
 
 
 def test_obstacles(person: Person, world: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from app.db import engine, transaction
-from app.errors import BadRequest
+from app.errors import BadRequest, NotFound
 from stages import Watched
 from stages.installing import install
 from stages.sql_store import SqlStore
@@ -127,6 +127,27 @@ def test_a_model_of_another_schema() -> None:
     assert changed() == {("stock", "7"): EVERYTHING}
     assert kinds() == {"stock": "depot.stock"}
     execute("DROP SCHEMA depot CASCADE")
+
+
+def test_a_table_that_is_not_there_is_to_be_created_first(database_url: str) -> None:
+    class Later(Watched, DeclarativeBase):
+        pass
+
+    class Nope(Later):
+        __tablename__ = "nope"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    missing = '^relation "nope" does not exist: create it first$'
+    with pytest.raises(NotFound, match=missing), transaction() as session:
+        install(session, Nope)
+    for name in ("nope", "nowhere.nope"):
+        with (
+            pytest.raises(NotFound, match=f'^relation "{name}" does not exist: create it first'),
+            transaction() as session,
+        ):
+            session.execute(sa.select(sa.func.tidemill.watch(name)))
+    with sa.create_engine(database_url).begin() as theirs, pytest.raises(BadRequest, match=missing):
+        install(theirs, Nope)
 
 
 # Again

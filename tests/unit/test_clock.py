@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.clock import Clock, Rate, SystemClock, duration
+from app.clock import Clock, Rate, SystemClock, duration, instant
 from tests.kit.clock import FakeClock
 
 
@@ -41,6 +41,21 @@ def test_seconds_and_timedeltas_are_durations(value: float | timedelta) -> None:
 def test_anything_else_is_refused_with_an_example(value: object) -> None:
     with pytest.raises(ValueError, match=r"is not a duration.*'90s'"):
         duration(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", ["-1", " -5s"])
+def test_what_is_negative_is_refused_for_that(value: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration, which is never negative: write a number"):
+        duration(value)
+
+
+@pytest.mark.parametrize("text", ["1763600000", "soon"])
+def test_what_is_no_instant_is_refused_with_spans_that_are_some(text: str) -> None:
+    now = datetime(2026, 7, 1, tzinfo=UTC)
+    with pytest.raises(ValueError, match=r"nor a span such as '2h ago' or 'in 30min'$"):
+        instant(text, now)
+    assert instant("2h ago", now) == now - timedelta(hours=2)
+    assert instant("in 30min", now) == now + timedelta(minutes=30)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300])

@@ -54,10 +54,29 @@ class ReprRaises:
     ids=lambda value: type(value).__name__,
 )
 def test_what_json_cannot_hold_is_refused(value: Any) -> None:
-    with pytest.raises(NotJson, match=r"arguments of mail\.send .* has no JSON form"):
+    with pytest.raises(NotJson, match=r"arguments of mail\.send: .* has no JSON form"):
         payload.arguments("mail.send", [value], None)
     with pytest.raises(NotJson, match=r"keyword arguments of mail\.send"):
         payload.arguments("mail.send", None, {"x": value})
+
+
+def test_the_part_that_json_cannot_hold_is_told() -> None:
+    with pytest.raises(NotJson, match=r"^arguments of wedding: inf has no JSON form: it is no finite number$"):
+        payload.as_json("arguments of wedding", {"args": ["ann", [float("inf")]], "kwargs": {}})
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("q\0", "must be text without NUL, and such as UTF-8 can write"),
+        ("\ud800", "must be text without NUL, and such as UTF-8 can write"),
+        (" ", "must be text that is not empty"),
+        (None, "must be text that is not empty"),
+    ],
+)
+def test_what_is_no_name_is_refused_with_its_reason(value: Any, why: str) -> None:
+    with pytest.raises(BadRequest, match=why):
+        payload.name("queue", value)
 
 
 def test_what_is_nested_too_deep_is_refused() -> None:
@@ -67,7 +86,7 @@ def test_what_is_nested_too_deep_is_refused() -> None:
 
 def test_the_message_shows_the_value_but_not_all_of_it() -> None:
     with pytest.raises(NotJson) as refused:
-        payload.arguments("t", [["x" * 100_000, {1}]], None)
+        payload.arguments("t", [[{"x" * 100_000}]], None)
     assert "xxx" in str(refused.value)
     assert len(str(refused.value)) < 500
 

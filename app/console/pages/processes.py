@@ -13,7 +13,7 @@ from app.console.web.page import Act, Done, Input, Page, Question, Visit
 from app.db import transaction
 from app.errors import BadRequest
 from processes import errors, finding, listing, templates
-from processes.filters import TIMES, parameters_of
+from processes.filters import TIMES, parameters_of, state
 from processes.finding import Found
 from processes.states import ProcessState
 from recovery import known
@@ -45,6 +45,8 @@ _found = RememberedBy(_search, SEARCH_SECONDS).kept()
 
 
 def _listed(visit: Visit) -> Mapping[str, Any]:
+    for each in visit.query.texts("state"):
+        state(each)
     wrong, rows = None, list[Found]()
     try:
         rows = _found.get(visit.query)
