@@ -60,6 +60,8 @@ class Endpoint:
     answers: Mapping[int, Schema]
     #: For which of the names of a scope it is. None: `run` finds out, and asks with `Asked.allow`.
     subject: Callable[[Asked], str] | None = lambda _: ""
+    #: Whether whoever asks has said this name, and so may be told it.
+    named: bool = True
     body: Schema | None = None
     query: Schema = field(default_factory=record)
     #: The field of the body that the header `Idempotency-Key` is another way to give.
@@ -76,8 +78,11 @@ class Endpoint:
             raise denied(holder, self.action)
 
     def allow(self, asked: Asked) -> None:
-        if self.action is not None and self.subject is not None:
-            asked.allow(self.action, self.subject(asked))
+        if self.action is None or self.subject is None:
+            return
+        name = self.subject(asked)
+        if not asked.holder.may(self.action, name):
+            raise denied(asked.holder, self.action, name if self.named else "")
 
 
 def denied(holder: Holder, action: Action, name: str = "") -> Refused:
