@@ -22,8 +22,11 @@ FINGERPRINT = f"left(md5(actor || chr(10) || type || chr(10) || {KIND}), 16)"
 
 
 def upgrade() -> None:
-    made = sa.Column("made", sa.Text(), sa.Computed(FINGERPRINT, persisted=True), nullable=False)
-    op.add_column("broken_task", made, schema="tidemill")
+    op.add_column(
+        "broken_task",
+        sa.Column("made", sa.Text(), sa.Computed(FINGERPRINT, persisted=True), nullable=False),
+        schema="tidemill",
+    )
     op.execute(
         "UPDATE tidemill.known_error SET fingerprint = made "
         "FROM tidemill.broken_task AS broken WHERE broken.fingerprint = known_error.fingerprint"
