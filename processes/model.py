@@ -260,7 +260,7 @@ class BrokenTask(Model):
     type: Mapped[str]
     message: Mapped[str]
     traceback: Mapped[str | None]
-    #: The same of failures of an actor that differ in ids, numbers and quoted text only.
+    #: The same of failures of an actor that differ in ids, numbers and quoted text only, or in the refused row.
     fingerprint: Mapped[str] = mapped_column(sa.Computed(fingerprint_sql(), persisted=True))
 
 

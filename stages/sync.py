@@ -45,7 +45,7 @@ class Synced:
         lines = [f"stages: {self.stages}, of these {words}"]
         lines += [
             f"  table {each} is not watched, so that its stages hear of no change: "
-            "put the trigger on it with stages.install(connection, …)"
+            "put the trigger on it with stages.install(session, …)"
             for each in self.unwatched
         ]
         if self.shards is not None:

@@ -25,6 +25,7 @@ from triggers.definition import queue_of
 from triggers.lookup import unknown
 from triggers.model import LIVE, RUN, CtlSeen, ReactiveTask, RunId, RunKind, RunState, TaskRun
 from triggers.starting import start_ready
+from triggers.sync import remove as take_out
 
 
 @dataclass(frozen=True)
@@ -192,3 +193,12 @@ def release(name: str, *, reason: str | None = None) -> bool:
         free = {"quarantined_at": None, "quarantine_reason": None, "quarantine_values": None, "failures": 0}
         session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == name).values(**free))
         return row.quarantined_at is not None
+
+
+def remove(name: str, *, reason: str | None = None) -> bool:
+    """For a task whose module is gone: no service imports it, so none sees that it is not declared. A service that
+    declares it brings it back when it starts. Whether that is new."""
+    with _changing(name, "remove", reason=reason) as (session, row):
+        if row.removed_at is None:
+            take_out(session, [name])
+        return row.removed_at is None

@@ -1,7 +1,7 @@
 """What the code declares, brought to Postgres when a service starts; many may start at once.
 
 A task that its module does not declare any more is removed: it starts no more, and what it has seen is kept. A task of
-a module that was not imported here belongs to somebody else.
+a module that was not imported here belongs to somebody else; where that is nobody any more, an operator removes it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def write(session: Session, wanted: Mapping[str, Definition]) -> Synced:
     _insert(session, new)
     for row, each in changed:
         _update(session, row, each)
-    _remove(session, removed)
+    remove(session, removed)
     # After the tasks, as everybody who locks both.
     pools.write_declared(session, {each.pool for each in wanted.values()})
     told = [*new, *(each for _, each in changed)]
@@ -173,7 +173,8 @@ def _start_after(each: Definition) -> Any:
     return last.scalar_subquery() + each.min_interval if each.min_interval else None
 
 
-def _remove(session: Session, names: Sequence[str]) -> None:
+def remove(session: Session, names: Sequence[str]) -> None:
+    """They start no more, and what waits of them is cancelled. What they have seen is kept."""
     if not names:
         return
     gone = sa.update(ReactiveTask).where(ReactiveTask.name.in_(names))

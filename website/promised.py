@@ -14,7 +14,7 @@ GROUPS = {
 #: What is documented by its full name; an empty tuple: all that the module names in `__all__`.
 BESIDE: dict[str, tuple[str, ...]] = {
     "app.embedded": ("servers",),
-    "tidemill.testing": ("call",),
+    "tidemill.testing": ("call", "call_job"),
     "tidemill.outside": (),
 }
 #: What functions of the facade give, by where it is.

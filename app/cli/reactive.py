@@ -115,6 +115,8 @@ def why(*, task: str, at: datetime | None, as_json: bool) -> None:
 def runs(*, task: str, limit: int, as_json: bool) -> None:
     """Lists the runs of a task, the latest first.
 
+    A window is one that a person gave, with --from and --to of 'tidemill reactive run'.
+
     \b
     Example:
       tidemill reactive runs build_orders_mart --limit 5

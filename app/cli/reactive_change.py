@@ -1,4 +1,4 @@
-"""`tidemill reactive run | rewind | forget | cancel | pause | resume | release`."""
+"""`tidemill reactive run | rewind | forget | cancel | pause | resume | release | remove`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from app.cli.reactive_arguments import At, named, task_argument
 from app.cli.reactive_words import run as run_words
 from app.db import transaction
 from app.errors import BadRequest
+from app.settings import settings
 from triggers import listing, lookup, operate, preview
 from triggers.definition import queue_of
 from triggers.model import RunId
 from triggers.operate import Seen
 from triggers.preview import Preview
-from triggers.why import Why
+from triggers.why import Why, registered
 from triggers.why import why as reason_of
 
 
@@ -208,10 +209,36 @@ def release(*, task: str) -> None:
         click.echo(f"{name} was not quarantined")
 
 
+@click.command()
+@task_argument
+@yes_option
+def remove(*, task: str, yes: bool) -> None:
+    """Removes a task whose module is gone.
+
+    It starts no more, and a run that waits is cancelled; what it has seen is kept. A service whose modules still
+    declare it brings it back when it starts.
+    """
+    name = _full_name(task)
+    with transaction() as session:
+        module = registered(session, name).module
+        state = reason_of(session, name).state
+    if module in settings().modules:
+        raise BadRequest(
+            f"module {module} is one of TIDEMILL_MODULES: take {name} out of it, and 'tidemill migrate' removes it"
+        )
+    if state == "removed":
+        click.echo(f"{name} was already removed")
+        return
+    click.echo(f"{name} of module {module} is {state}")
+    agree(f"Remove {name}?", yes=yes)
+    operate.remove(name)
+    click.echo(f"{name} is removed; a service that still declares it brings it back when it starts")
+
+
 def _now(name: str, done: str) -> None:
     with transaction() as session:
         state = reason_of(session, name).state
     click.echo(f"{name} {done}: it is {state} now")
 
 
-COMMANDS = (run, rewind, forget, cancel, pause, resume, release)
+COMMANDS = (run, rewind, forget, cancel, pause, resume, release, remove)

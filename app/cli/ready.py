@@ -91,6 +91,7 @@ def summary(late: Sequence[str], ports: Ports) -> str:
     home = shlex.quote(str(settings().home.absolute()))
     with transaction() as session:
         queues = [each.name for each in figures.queues(session) if each.slots and each.name != CONTROL]
+    code = "; what needs your code: with the same TIDEMILL_MODULES" if settings().modules else ""
     lines = [
         ("database", _shown(settings().resolved_database_url(), given=settings().database_url is not None)),
         ("broker", _shown(settings().resolved_broker_url(), given=settings().broker_url is not None)),
@@ -99,12 +100,12 @@ def summary(late: Sequence[str], ports: Ports) -> str:
         ("queues", _few(queues)),
         (
             "other terminals",
-            f"'tidemill status' and all else in this directory; elsewhere: export TIDEMILL_HOME={home}",
+            f"'tidemill status' and all else in this directory; elsewhere: export TIDEMILL_HOME={home}{code}",
         ),
         ("to stop", "Ctrl-C"),
     ]
     if settings().database_url and settings().broker_url:
-        lines[5] = ("other terminals", "with the same TIDEMILL_DATABASE_URL and TIDEMILL_BROKER_URL")
+        lines[5] = ("other terminals", f"with the same TIDEMILL_DATABASE_URL and TIDEMILL_BROKER_URL{code}")
     title = f"Tidemill runs, but {', '.join(late)} has not reported yet" if late else "Tidemill is ready"
     return "\n".join([title, *(f"  {name:16} {text}" for name, text in lines)])
 

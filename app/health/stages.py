@@ -39,8 +39,7 @@ def tables(session: Session) -> Finding:
     return fail(
         "watched tables",
         f"no change of {_names([row.kind for row in deaf])} is heard of: the table has no trigger, or is not there",
-        "put it on with stages.install(connection, …) in a migration, or in SQL: "
-        f"select tidemill.watch('{relation}', '{deaf[0].kind}')",
+        f"put it on with stages.install(session, …), or in SQL: select tidemill.watch('{relation}', '{deaf[0].kind}')",
     )
 
 

@@ -41,7 +41,8 @@ def tasks(session: Session) -> Finding:
     return warn(
         "reactive tasks",
         f"{quarantined} of {count} quarantined, the last: {name} ({first})",
-        "see 'tidemill reactive list --state quarantined'; mend the cause, then 'tidemill reactive release TASK'",
+        "see 'tidemill reactive list --state quarantined'; mend the cause, then 'tidemill reactive release TASK'; "
+        "if its module is gone, 'tidemill reactive remove TASK'",
     )
 
 

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from app.cli.root import tidemill as root
 from app.limits import Queue
+from app.settings import settings
 from tests.kit import reactive_cli as kit
 from tests.kit.cli import Tidemill, live_worker, one_sentence, script
 from tests.kit.reactive_cli import ORDERS, Worker, day, evaluate, orders, register, seen, states
@@ -21,7 +22,7 @@ from triggers.model import ReactiveTask
 from triggers.trigger import Delay, Delta
 
 READING = ["list", "why mart_a", "runs mart_a", "pool marts"]
-CHANGING = ["run", "rewind --yes --to 2h", "forget --yes", "cancel --yes", "pause", "resume", "release"]
+CHANGING = ["run", "rewind --yes --to 2h", "forget --yes", "cancel --yes", "pause", "resume", "release", "remove --yes"]
 TASK = "shop.marts.mart_a"
 
 
@@ -203,6 +204,29 @@ def test_a_removed_task_has_no_run_by_hand(tidemill: Tidemill) -> None:
     assert "removed: no module declares it any more" in tidemill("reactive why mart_a").out
 
 
+def test_a_task_whose_module_is_gone_is_removed(
+    tidemill: Tidemill, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.execute(sa.update(ReactiveTask).where(ReactiveTask.name == TASK).values(module="shop.gone"))
+    session.commit()
+    evaluate()
+    said = tidemill("reactive remove mart_a --yes")
+    assert said.out.splitlines() == [
+        f"{TASK} of module shop.gone is waiting",
+        f"{TASK} is removed; a service that still declares it brings it back when it starts",
+    ]
+    assert states(session, TASK) == ["cancelled"]
+    assert TASK not in tidemill("reactive list").out
+    assert tidemill("reactive remove mart_a --yes").out == f"{TASK} was already removed\n"
+    register(kit.definition(TASK), kit.definition("shop.marts.mart_b", pool="other"))
+    assert TASK in tidemill("reactive list").out
+    module = session.scalars(sa.select(ReactiveTask.module).where(ReactiveTask.name == TASK)).one()
+    monkeypatch.setenv("TIDEMILL_MODULES", module)
+    settings.cache_clear()
+    assert one_sentence(tidemill("reactive remove mart_a --yes"), "is one of TIDEMILL_MODULES: take")
+    assert TASK in tidemill("reactive list").out
+
+
 def test_rewind_shows_what_it_takes_back(tidemill: Tidemill, worker: Worker, session: Session) -> None:
     done(worker, 10)
     said = tidemill("reactive rewind mart_a --yes --to 2026-07-05T00:00:00Z")
@@ -218,7 +242,9 @@ def test_rewind_shows_what_it_takes_back(tidemill: Tidemill, worker: Worker, ses
     assert said.out == f"{TASK} has seen nothing later than 2026-07-05T00:00:00Z: nothing was changed\n"
 
 
-@pytest.mark.parametrize("words", ["rewind mart_a --to 2026-07-05T00:00:00Z", "forget mart_a", "cancel mart_b"])
+@pytest.mark.parametrize(
+    "words", ["rewind mart_a --to 2026-07-05T00:00:00Z", "forget mart_a", "cancel mart_b", "remove mart_b"]
+)
 def test_no_is_an_answer(
     tidemill: Tidemill, worker: Worker, session: Session, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:

@@ -108,6 +108,7 @@ def test_up_runs_jobs_of_other_processes_and_stops_cleanly(up: Up) -> None:
     _others_find_it(up)
     _links_lead_to_and_fro(up)
     assert "embedded" in log
+    assert "; what needs your code: with the same TIDEMILL_MODULES\n" in log
     state = load(up.directory / "home")
     assert state is not None
     assert not [secret for secret in (state.password, state.broker_password, state.admin_password) if secret in log]

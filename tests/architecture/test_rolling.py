@@ -14,6 +14,14 @@ VERSIONS = sorted((ROOT / "app" / "migrations" / "versions").glob("[0-9]*.py"))
 #: What old code may rely on goes with these. An index is none of it: without one a query is slower.
 TAKES_AWAY = {"drop_table", "drop_column", "rename_table", "alter_column"}
 
+#: A computed column with another expression: under its name there is one before and after.
+MADE_ANEW = {
+    "0016_fingerprints": [
+        "op.drop_column('broken_task', 'fingerprint', schema='tidemill')",
+        "op.alter_column('broken_task', 'made', new_column_name='fingerprint', schema='tidemill')",
+    ]
+}
+
 
 def calls(path: Path) -> Iterator[ast.Call]:
     """Those of `op` in `upgrade`, and in what else the module has, but for `downgrade`."""
@@ -31,7 +39,8 @@ def test_there_are_migrations_that_do_something() -> None:
 
 @pytest.mark.parametrize("path", VERSIONS, ids=lambda path: path.stem)
 def test_a_migration_takes_nothing_away(path: Path) -> None:
-    assert [ast.unparse(call.func) for call in calls(path) if ast.unparse(call.func)[3:] in TAKES_AWAY] == []
+    taken = [ast.unparse(call) for call in calls(path) if ast.unparse(call.func)[3:] in TAKES_AWAY]
+    assert taken == MADE_ANEW.get(path.stem, [])
 
 
 @pytest.mark.parametrize("path", VERSIONS, ids=lambda path: path.stem)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 import logging
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -22,7 +25,7 @@ from app.embedded import OwnServers
 from app.errors import Unavailable
 from app.settings import settings
 from app.tokens.sessions import ConsoleSession
-from tests.kit import console, standing
+from tests.kit import console, doc_pages, standing
 from tests.kit.database import Databases
 from tests.kit.pages import Person
 
@@ -339,3 +342,12 @@ def test_the_log_has_the_name_and_no_secret(url: str, caplog: pytest.LogCaptureF
     assert "token olga: 200" in caplog.text
     for secret in (token, *person.cookies.values()):
         assert secret not in caplog.text
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_pages_are_read_with_curl_as_the_how_to_says(url: str, tmp_path: Path) -> None:
+    (typed,) = [each.text for each in doc_pages.blocks("howto/use-the-console.md") if "curl" in each.text]
+    (tmp_path / "viewer.token").write_text(made("viewer") + "\n")
+    typed = typed.replace("http://127.0.0.1:8765", url)
+    done = subprocess.run(["sh", "-ec", typed], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert "<h1>Processes</h1>" in done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session
 
 from app.errors import BadRequest, NotFound
+from processes.answers import MESSAGE_LIMIT
 from processes.errors import Group, groups
 from processes.fingerprint import FORM, fingerprint_sql, kind_of
 from processes.model import BROKEN_TASK, PROCESS
@@ -34,6 +36,13 @@ PIECES = (
     ",",
     " ",
     "\n",
+    "#, ",
+    "Failing row contains (",
+    "Key (",
+    ")=(",
+    "\n[SQL: ",
+    "\n[parameters: ",
+    "%(a)s",
     "é",
     "٣",
     "\\",
@@ -49,6 +58,8 @@ BOTH = settings(max_examples=300, suppress_health_check=[HealthCheck.function_sc
 @given(MESSAGES, MESSAGES)
 @example("x" * 290 + " 'cut here, in the middle of it'", "A")
 @example("-deadbeef'" * 40, "A")
+@example("DETAIL:  Failing row contains (1, 'it\n(, null).\n\n[SQL: INSERT (a) VALUES (%(a)s)]\n[parameters: {}]", "A")
+@example("Key (a, b)=(1, ))=( x) is there.\nCONTEXT: 1, 2,#, '", "A")
 def test_postgres_and_the_code_agree(engine: Engine, message: str, kind: str) -> None:
     # R10
     row = sa.select(
@@ -61,6 +72,88 @@ def test_postgres_and_the_code_agree(engine: Engine, message: str, kind: str) ->
         wanted = hashlib.md5(told.encode(), usedforsecurity=False).hexdigest()[:16]
         assert found.scalar_one() == wanted
         assert FORM.fullmatch(wanted)
+
+
+PAID = sa.Table(
+    "paid",
+    sa.MetaData(),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("about", sa.Text),
+    sa.Column("amount", sa.Numeric, sa.CheckConstraint("amount < 100", "closed")),
+    sa.Column("of", sa.Text, sa.ForeignKey("paid.key")),
+)
+AT = datetime(2026, 11, 20, 5, 3, tzinfo=UTC)
+ROW = {"key": "charge:o-1", "at": AT, "about": "", "amount": 100, "of": None}
+OTHERS = (
+    {"at": AT + timedelta(seconds=2)},
+    {"at": AT + timedelta(microseconds=100_000)},
+    {"at": None},
+    {"amount": Decimal("12345.67")},
+    {"key": "c" * 200, "about": "longer than what Postgres shows, " * 9},
+    {"key": "o" * 60, "about": "longer than what is kept, " * 99},
+    {"about": "o'Brien said: 'no (and\n\"never\" again), "},
+    {"of": "another"},
+)
+
+
+@pytest.fixture
+def paid(session: Session) -> Session:
+    PAID.create(session.connection())
+    session.execute(sa.insert(PAID).values(key="first", amount=1))
+    return session
+
+
+def _refused(session: Session, statement: Any, *rows: dict[str, Any], hidden: bool = True) -> str:
+    """The message, as it is kept of a broken task. `hidden`: by `transaction()`, which tells no parameters."""
+    with pytest.raises(sa.exc.StatementError) as error, session.begin_nested():
+        session.execute(statement, list(rows) or None)
+    error.value.hide_parameters = hidden
+    return str(error.value)[:MESSAGE_LIMIT]
+
+
+@pytest.mark.parametrize("hidden", [True, False], ids=["hidden", "shown"])
+def test_rows_that_break_one_rule_are_one_failure(paid: Session, *, hidden: bool) -> None:
+    # R10
+    messages = [_refused(paid, sa.insert(PAID), ROW | other, hidden=hidden) for other in ({}, *OTHERS)]
+    assert all("Failing row contains (" in each and ("[parameters: " in each) != hidden for each in messages)
+    assert len(set(messages)) == len(messages)
+    assert {kind_of(each) for each in messages} == {kind_of(messages[0])}
+
+
+def test_many_rows_in_one_statement_are_one_failure(paid: Session) -> None:
+    # R10
+    rows = [ROW | {"key": f"o-{number}"} for number in range(30)]
+    statements = [sa.insert(PAID).values(rows[:many]) for many in (2, 3, 30)]
+    messages = [_refused(paid, each, hidden=False) for each in statements]
+    assert len(messages[0]) < len(messages[2]) == MESSAGE_LIMIT
+    assert len({kind_of(each) for each in messages}) == 1
+
+
+def test_keys_that_are_there_or_are_not_are_one_failure_each(paid: Session) -> None:
+    # R10
+    keys = ("a b", "it's (in)", "17", "x" * 500)
+    paid.execute(sa.insert(PAID), [{"key": key, "amount": 1} for key in keys])
+    row = {**ROW, "amount": 1}
+    twice = {kind_of(_refused(paid, sa.insert(PAID), row | {"key": key})) for key in keys}
+    nobody = {kind_of(_refused(paid, sa.insert(PAID), row | {"key": f"new {key}", "of": f"no {key}"})) for key in keys}
+    assert len(twice) == len(nobody) == 1
+    assert twice != nobody
+
+
+def test_what_the_database_refuses_for_other_reasons_is_another_failure(paid: Session) -> None:
+    # R10
+    statements = (
+        (sa.insert(PAID), ROW),
+        (sa.update(PAID), {"amount": 100}),
+        (sa.insert(PAID), ROW | {"key": None}),
+        (sa.insert(PAID), ROW | {"amount": 1, "of": "another"}),
+        (sa.insert(PAID), ROW | {"amount": "much"}),
+        (sa.text("insert into paid (price) values (:price)"), {"price": 1}),
+        (sa.text("insert into unpaid (price) values (:price)"), {"price": 1}),
+    )
+    messages = [_refused(paid, statement, row) for statement, row in statements]
+    assert len({kind_of(each) for each in messages}) == len(messages), messages
 
 
 NOW = datetime.now(UTC)

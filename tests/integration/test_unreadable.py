@@ -1,12 +1,15 @@
-"""Arguments that Postgres holds and Python cannot read, or cannot write again: they stop nobody but their own job."""
+"""Arguments that Postgres holds and Python cannot read, or cannot write again: they stop nobody but their own job; a
+result that cannot be written not even that."""
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from celery import shared_task
 from sqlalchemy.orm import Session
 
 from app import jobs
@@ -24,6 +27,13 @@ __all__ = ["tidemill"]
 TEXTS = ("[1e400]", "[" + "9" * 5000 + "]", '["\\ud800"]', '["\\uDFFF\\u0000"]', "[" * 3000 + "]" * 3000, '["\\u0000"]')
 #: What Python takes: it comes as what it is.
 PLAIN = TEXTS[-1:]
+RESULTS: dict[str, Any] = {"a set": {1}, "bytes": b"x", "not a number": math.nan, "half a pair": "\ud800"}
+RESULTS |= {"too large": "x" * 5_000_000, "plain": [1]}
+
+
+@shared_task(name="test_unreadable.give", ignore_result=False)
+def give(name: str) -> Any:
+    return RESULTS[name]
 
 
 @pytest.fixture
@@ -117,3 +127,17 @@ def test_timetables_are_listed(session: Session, monkeypatch: pytest.MonkeyPatch
     session.commit()
     assert tidemill("job periodic --json").data["periodic"][0]["args"] == {"$text": "[1e400]"}
     assert tidemill("job periodic").code == 0
+
+
+def test_a_result_that_cannot_be_kept_is_told_and_its_job_is_done(
+    broker_url: str, session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = {name: enqueue(give.s(name)) for name in RESULTS}
+    _run()
+    found = {each.job_id: each for each in session.scalars(sa.select(JobLog))}
+    assert {found[each].outcome for each in ids.values()} == {Outcome.DONE}
+    assert {name: found[each].result for name, each in ids.items()} == dict.fromkeys(RESULTS, None) | {"plain": [1]}
+    told = [each.getMessage() for each in caplog.records if "it is not kept" in each.getMessage()]
+    assert len(told) == len(RESULTS) - 1
+    for words in ("{1} has no JSON form", "b'x' has", "nan has", "take 5000002 bytes of JSON, more than"):
+        assert [each.startswith("the result of test_unreadable.give ") for each in told if words in each] == [True]

@@ -117,6 +117,43 @@ def _is_understood(engine: Engine) -> None:
         assert tuple(session.execute(prints).one()) == (2, 1)
 
 
+def test_what_is_known_of_an_error_and_searches_go_on_with_its_new_fingerprint(empty_database_url: str) -> None:
+    engine = db.engine()
+    upgrade_to(engine, "0015")
+    with engine.begin() as connection:
+        connection.execute(
+            sa.text(
+                "INSERT INTO tidemill.broken_task (process_id, number, actor, type, message) "
+                "SELECT n, 1, 'charge', 'E', format('Failing row contains (%s, %s)', n, left('null', n)) "
+                "FROM generate_series(1, 4) n"
+            )
+        )
+        connection.execute(
+            sa.text(
+                "INSERT INTO tidemill.known_error (name, fingerprint, says, proposes, created_by) "
+                "SELECT number, fingerprint, 'down', 'none', 'o' FROM tidemill.broken_task WHERE process_id = 2 "
+                "UNION ALL SELECT 2, 'of nobody', 'up', 'none', 'o'"
+            )
+        )
+        connection.execute(
+            sa.text(
+                "INSERT INTO tidemill.search_template (name, filters, created_by) "
+                "SELECT 't', jsonb_build_object('fingerprint', fingerprint, 'type', 'f'), 'o' "
+                "FROM tidemill.broken_task WHERE process_id = 3"
+            )
+        )
+        told = sa.text(
+            "SELECT (SELECT count(DISTINCT fingerprint) FROM tidemill.broken_task), "
+            "(SELECT array_agg(fingerprint ORDER BY name) FROM tidemill.known_error), "
+            "(SELECT filters FROM tidemill.search_template), (SELECT min(fingerprint) FROM tidemill.broken_task)"
+        )
+        assert connection.execute(told).one()[0] == 4
+    migrate.migrate(engine)
+    with engine.begin() as connection:
+        count, known, filters, made = connection.execute(told).one()
+    assert (count, known, filters) == (1, [made, "of nobody"], {"fingerprint": made, "type": "f"})
+
+
 def test_a_table_in_use_is_not_waited_for_in_the_way_of_others(
     empty_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

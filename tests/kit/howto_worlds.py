@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,6 +96,13 @@ def shop(page: Page) -> None:
     take_up()
 
 
+def _tested(page: Page, test: Callable[[Session], None]) -> None:
+    """With the fixture of the page, as pytest would."""
+    given = contextmanager(page.session.__wrapped__)
+    with given() as session:
+        test(session)
+
+
 def control_table(page: Page) -> None:
     names = {"ctl": ctl, "datetime": datetime, "UTC": UTC, "transaction": transaction, "orders": []}
     vars(page).update(names, loaded_to=SINCE, checked_to=SINCE, moment=SINCE)
@@ -129,6 +137,10 @@ def proved_waiting_jobs(page: Page) -> None:
 def proved_tasks(page: Page) -> None:
     """Each task of the page does a job, and what it hands on is the key of that job."""
     charged, stored = noted(page, "payments", "charge"), noted(page, "store")
+    _tested(page, page.test_an_order_is_confirmed)
+    assert scalar("select count(*) from orders") == scalar("select count(*) from tidemill.job") == 0
+    page.test_the_bank_hears_of_it()
+    assert charged.pop()[:2] == (1, 5)
     with transaction() as session:
         order = sys.modules["shop"].Order()
         session.add(order)
@@ -172,21 +184,14 @@ def marts(page: Page) -> None:
 def proved_marts(page: Page) -> None:
     refreshed = noted(page, "dashboards", "refresh")
     page.test_the_report_goes_up_to_what_was_loaded()
-    with Session(sa.create_engine(_url(), poolclass=sa.NullPool)) as session:
-        page.test_the_first_run_takes_everything(session)
-        session.rollback()
+    _tested(page, page.test_the_first_run_takes_everything)
+    assert scalar("select count(*) from mart_line") == 0
     take_up()
     ctl.advance("dds.orders", loaded_to=SINCE)
     work()
     assert ctl.get("mart.orders", "built_to") == SINCE
     assert refreshed == [()]
     assert scalar("select count(*) from tidemill.run where state = 'done'") == 3
-
-
-def _url() -> str:
-    from app.settings import settings
-
-    return str(settings().resolved_database_url())
 
 
 def processes_world(page: Page) -> None:

@@ -87,7 +87,7 @@ from tidemill import (
     wait,
 )
 from tidemill.outside import Fail, Lost, Refused, Task, Unreachable, Worker
-from tidemill.testing import call
+from tidemill.testing import call, call_job
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 Pair = tuple[str, str]
@@ -110,6 +110,9 @@ def send_mail(order_id: int) -> None:
     job.heartbeat()
     with job.transaction() as session:
         assert_type(session, Session)
+
+
+assert_type(call_job(send_mail.s(1), attempt=2), Anything)
 
 
 @batched(size=50)

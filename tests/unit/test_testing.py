@@ -1,18 +1,20 @@
-"""The test kit for users: a reactive task called by hand."""
+"""The test kit for users: a job or a reactive task called by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from celery import shared_task
 from sqlalchemy.orm import Session
 
-from app.errors import BadRequest, TidemillError
+from app.errors import BadRequest, NotJson, TidemillError
 from app.registry import Registry
-from tidemill import All, Run, new_day, reactive
-from tidemill.testing import call
+from tidemill import All, Run, batched, new_day, reactive, this_job
+from tidemill.testing import call, call_job
 from triggers import registration
 
 SOURCE, OTHER, MART = ("dds.orders", "loaded_to"), ("dds.rates", "loaded_to"), ("mart.orders", "built_to")
@@ -94,3 +96,55 @@ def test_a_run_made_by_hand_has_no_transaction() -> None:
     assert run.window(*SOURCE) == (None, UNTIL)
     with pytest.raises(TidemillError), run.transaction():
         pass
+
+
+@shared_task(bind=True, name="test_testing.ship", max_retries=4, autoretry_for=(LookupError,))
+def ship(self: Any, parts: list[int], *, fails: bool = False) -> list[Any]:
+    job = this_job()
+    job.heartbeat()
+    if fails:
+        raise LookupError(self.request.retries)
+    return [parts, job.id, job.key, job.queue, job.attempt, job.max_attempts, bool(job.idempotency_key)]
+
+
+@shared_task(name="test_testing.note")
+def note(twice: bool) -> str:  # noqa: FBT001 - as arguments of jobs come
+    for _ in range(1 + twice):
+        with this_job().transaction() as session:
+            session.execute(sa.text("CREATE TABLE noted AS SELECT 1 AS one"))
+    return "noted"
+
+
+@shared_task(name="test_testing.many")
+@batched(10)
+def many(calls: list[Any]) -> None:
+    raise AssertionError
+
+
+def test_a_job_knows_itself_and_gets_its_arguments_as_they_come_out_of_the_row() -> None:
+    assert call_job(ship.s((1, 2))) == [[1, 2], 1, None, "jobs", 1, 5, True]
+    assert call_job(ship.s([]).set(queue="other"), attempt=3)[3:5] == ["other", 3]
+    with pytest.raises(NotJson):
+        call_job(ship.s({1}))
+
+
+def test_what_a_job_raises_is_raised_and_not_tried_again() -> None:
+    with pytest.raises(LookupError, match=r"^2$"):
+        call_job(ship.s([], fails=True), attempt=3)
+    with pytest.raises(TidemillError, match="no job runs here"):
+        this_job()
+
+
+def test_a_job_ends_once_in_the_session_of_the_test(memory: Session) -> None:
+    assert call_job(note.s(twice=False), session=memory) == "noted"
+    assert memory.scalars(sa.text("SELECT one FROM noted")).all() == [1]
+    memory.execute(sa.text("DROP TABLE noted"))
+    with pytest.raises(TidemillError, match="has ended with its first"):
+        call_job(note.s(twice=True), session=memory)
+
+
+def test_only_single_jobs_can_be_called() -> None:
+    with pytest.raises(BadRequest, match="takes many jobs at a time: call it with a list of Call"):
+        call_job(many.s(1))
+    with pytest.raises(BadRequest, match="is not a Celery signature"):
+        call_job(note)  # type: ignore[arg-type]
