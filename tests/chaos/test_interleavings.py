@@ -37,6 +37,18 @@ CASES = [
     ("process", "none", "offer 1", "offer 2", "begin"),
     ("process", "registered", "begin 1", "begin 2", "claim"),
     ("process", "registered", "begin", "offer", "claim"),
+    *(("job", "late", one, "time out", "claim") for one in ("offer", "fail")),
+    ("job", "late", "time out 1", "time out 2", "claim"),
+    ("visit", "late", "finish", "time out", "claim"),
+    ("visit", "late", "time out", "offer", "claim"),
+    ("visit", "waits", "claim 1", "claim 2", "offer"),
+    *(("run", "begun", one, "time out", "claim") for one in ("finish", "fail")),
+    ("run", "waits", "poll 1", "poll 2", "claim"),
+    ("process", "none", "offer", "begin", "claim"),
+    ("process", "late", "accept present", "time out", "claim"),
+    ("process", "late", "time out 1", "time out 2", "claim"),
+    ("process", "twice", "accept late", "accept present", "claim"),
+    ("process", "two", "accept one", "accept other", "claim"),
 ]
 
 
