@@ -43,6 +43,8 @@ CASES = [
     ("visit", "late", "time out", "offer", "claim"),
     ("visit", "waits", "claim 1", "claim 2", "offer"),
     *(("run", "begun", one, "time out", "claim") for one in ("finish", "fail")),
+    ("run", "begun", "time out 1", "time out 2", "claim"),
+    ("run", "late", "begin", "time out", "move"),
     ("run", "waits", "poll 1", "poll 2", "claim"),
     ("process", "none", "offer", "begin", "claim"),
     ("process", "late", "accept present", "time out", "claim"),

@@ -132,7 +132,7 @@ def test_loss_ends_a_connection(proxy: Proxy, client: socket.socket) -> None:
 
 
 def test_a_server_that_is_away_is_seen_as_away() -> None:
-    with Proxy(free_port()) as proxy, _connect(proxy) as client, pytest.raises(ConnectionResetError):
+    with Proxy(free_port()) as proxy, pytest.raises(ConnectionResetError), _connect(proxy) as client:
         client.recv(1000)
 
 

@@ -140,4 +140,4 @@ def test_a_result_that_cannot_be_kept_is_told_and_its_job_is_done(
     told = [each.getMessage() for each in caplog.records if "it is not kept" in each.getMessage()]
     assert len(told) == len(RESULTS) - 1
     for words in ("{1} has no JSON form", "b'x' has", "nan has", "take 5000002 bytes of JSON, more than"):
-        assert [each.startswith("the result of test_unreadable.give ") for each in told if words in each] == [True]
+        assert [each.startswith("the result of test_unreadable.give") for each in told if words in each] == [True]

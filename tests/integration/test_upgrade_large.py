@@ -33,6 +33,7 @@ THROUGH = {
     "0010": Whole((), ("process_copied_from",)),
     "0011": Whole((), ("audit_actor",)),
     "0013": Whole((), ("decision_running", "job_running", "repair_at", "stage_visit_running")),
+    "0016": Whole(("broken_task",), ()),
 }
 #: Not of pg_stat_activity, which is the same for all of a transaction.
 _BLOCKED = (
