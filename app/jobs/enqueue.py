@@ -25,6 +25,7 @@ from app.arrays import Array
 from app.db import joined
 from app.errors import BadRequest, UnknownTask, Unsupported
 from app.jobs import payload
+from app.jobs.batches import size_of
 from app.jobs.model import JOB, KEY_IS_TAKEN, Job, JobId
 from app.registry import registry
 
@@ -134,7 +135,7 @@ class _Facts(NamedTuple):
     queue: str
     max_attempts: int
     ticket: str
-    #: Celery's check of a call against the function's signature, unless the task is declared `typing=False`.
+    #: Celery's check of a call against the function's signature. None: it is declared `typing=False`, or `@batched`.
     check: Callable[..., None] | None
 
 
@@ -170,7 +171,7 @@ class _Wish:
 
     def facts(self, signature: Signature) -> _Facts:
         task = task_of(signature)
-        check = getattr(task, "__header__", None) if task.typing else None
+        check = getattr(task, "__header__", None) if task.typing and not size_of(task.run) else None
         return _Facts(task.name, queue_of(task, {}), attempts_of(task, self.max_attempts), ticket_name(task), check)
 
     def row(self, signature: Signature, facts: _Facts) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from app.jobs import JobState, cancel, enqueue, enqueue_many
 from app.jobs.model import Job, PeriodicJob
 from tests.kit import strategies
 from tests.kit.rows import count, job
-from tests.kit.tasks import asks_again, crash, flaky, noop, record, sleep_for
+from tests.kit.tasks import asks_again, crash, flaky, noop, record, sleep_for, together
 from tidemill import periodic, transaction
 
 
@@ -330,6 +330,8 @@ def test_a_call_that_the_function_cannot_take_is_refused_at_once(session: Sessio
         with pytest.raises(BadRequest, match="cannot be called so"):
             enqueue_many([noop.s(), signature])
     assert count(session) == 0
+    # Each of a batch has what arguments it likes.
+    assert enqueue_many([together.s(), together.s(1, 2), together.s(x=1)])
 
 
 # The state (J6).
