@@ -78,7 +78,7 @@ def _start(candidates: list[str], evaluated: int, limit: int) -> Report:
 def scan(session: Session) -> Iterator[tuple[int, list[str]]]:
     """Page by page: how many tasks were evaluated, and which of them are to be decided."""
     now = to_instant(session.execute(sa.select(sa.func.clock_timestamp())).scalar_one())
-    stream = session.execute(_streaming(), execution_options={"yield_per": PAGE})
+    stream = _stream(session, _streaming())
     task, name, shape, before = 0, "", "", False
     leaves: list[LeafValues] = []
     for page in stream.partitions():
@@ -107,7 +107,7 @@ def _holds(task: str, shape: str, now: int, leaves: Sequence[LeafValues]) -> boo
 
 def truths(session: Session, now: Instant) -> Iterator[tuple[str, bool]]:
     """Of every task that is not removed and that this release can read: whether its trigger holds."""
-    stream = session.execute(_streaming(everything=True), execution_options={"yield_per": PAGE})
+    stream = _stream(session, _streaming(everything=True))
     for _, rows in groupby(stream, itemgetter(0)):
         found = list(rows)
         try:
@@ -115,6 +115,11 @@ def truths(session: Session, now: Instant) -> Iterator[tuple[str, bool]]:
         except UNREADABLE:
             continue
         yield found[0][1], holds(now, [(current, reference, seen) for *_, current, reference, seen in found])
+
+
+def _stream(session: Session, query: Any) -> Any:
+    """By the connection: the session would pass every row through its own loading."""
+    return session.connection().execute(query, execution_options={"yield_per": PAGE})
 
 
 @cache

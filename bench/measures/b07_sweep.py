@@ -10,6 +10,9 @@ The floor is one `UPDATE … FROM (SELECT … FOR UPDATE SKIP LOCKED LIMIT 1000)
 all of its indexes: it changes one row, where the sweep looks at the process and the task, locks and moves the graph,
 and records a repair. In the last rows a tenth of all is overdue, and is swept up in one go. All rounds of a size are
 made on one filling. Storm control only says when what was put back is ready, and slows no sweep.
+
+What remains: most of a sweep is one statement of the server, and that is busy with writing: for each decision its graph
+and the record of the repair too, where the floor writes the decision.
 """
 
 from __future__ import annotations

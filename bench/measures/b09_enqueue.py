@@ -3,8 +3,9 @@
 Jobs enqueued inside the producer's transaction, against the insert that the same Postgres does bare. What is judged is
 the call and its commit; a further row shows Celery's building of the signatures too.
 
-What remains: the statement is parsed and planned each time. One that is prepared would be missed behind a pooler that
-changes the server, and in the transaction of a producer nothing can be made good.
+What remains of one a transaction: the program's own time, most of it in SQLAlchemy's session, beside the flush of the
+log. The statement is parsed and planned each time: one that is prepared would be missed behind a pooler that changes
+the server, and in the transaction of a producer nothing can be made good.
 """
 
 from __future__ import annotations
