@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
+from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.orm import Session
 
 from app import counters
+from app.arrays import Array
 from triggers.instants import Instant, to_datetime
 from triggers.model import LIVE, RUN, TASK, MissedWindow
 
@@ -33,8 +34,8 @@ def record(session: Session, closed: Mapping[str, Instant], now: Instant) -> int
     names = sorted(closed)
     window = (
         sa.func.unnest(
-            sa.cast(names, ARRAY(sa.Text)),
-            sa.cast([to_datetime(closed[name]) for name in names], ARRAY(TIMESTAMP(timezone=True))),
+            sa.cast(names, Array(sa.Text)),
+            sa.cast([to_datetime(closed[name]) for name in names], Array(TIMESTAMP(timezone=True))),
         )
         .table_valued(sa.column("task", sa.Text), sa.column("opened_at", TIMESTAMP(timezone=True)))
         .render_derived(name="closed")

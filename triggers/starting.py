@@ -18,10 +18,10 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
 from app import faults
+from app.arrays import Array
 from app.prepared import Prepared
 from triggers import values
 from triggers.launching import Decision, launch
@@ -100,7 +100,7 @@ def readable(task: str, stored: Any) -> Trigger | None:
 def _locking() -> Prepared:
     # The time now, not that at which the transaction began: a rest that the caller saw end must be over here too.
     free = startable(sa.func.clock_timestamp())
-    named = ReactiveTask.name == sa.any_(sa.bindparam("names", type_=ARRAY(sa.Text)))
+    named = ReactiveTask.name == sa.any_(sa.bindparam("names", type_=Array(sa.Text)))
     query = sa.select(*TASK.c).where(named, free).order_by(ReactiveTask.id)
     return Prepared("tasks_to_start", query.with_for_update(skip_locked=True))
 
@@ -137,7 +137,7 @@ def _release(session: Session, names: list[str]) -> None:
     if names:
         session.execute(
             sa.update(ReactiveTask)
-            .where(ReactiveTask.name == sa.any_(sa.cast(names, ARRAY(sa.Text))))
+            .where(ReactiveTask.name == sa.any_(sa.cast(names, Array(sa.Text))))
             .values(
                 quarantined_at=None,
                 quarantine_reason=None,

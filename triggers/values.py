@@ -9,9 +9,9 @@ from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from app.prepared import Prepared
 from triggers.ctl import Parameter
 from triggers.model import Ctl, CtlSeen
@@ -72,7 +72,7 @@ def read(session: Session, wanted: Iterable[tuple[str, Trigger]]) -> Values:
 @cache
 def _reading() -> Prepared:
     asked = (
-        sa.func.unnest(*(sa.bindparam(name, type_=ARRAY(sa.Text)) for name in ("tasks", "entities", "parameters")))
+        sa.func.unnest(*(sa.bindparam(name, type_=Array(sa.Text)) for name in ("tasks", "entities", "parameters")))
         .table_valued("task", "entity", "parameter")
         .render_derived(name="asked")
     )

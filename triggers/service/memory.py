@@ -15,9 +15,9 @@ from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from triggers.ctl import Parameter
 from triggers.index import Index
 from triggers.instants import Instant
@@ -113,7 +113,9 @@ class Memory:
         known = set()
         # A cursor of the server costs two more round trips, and is for all of them.
         stream = {"yield_per": PAGE} if names is None else {}
-        rows = session.execute(_tasks(names), execution_options=stream)
+        # By the connection: the session would pass every row through its own loading.
+        connection = session.connection()
+        rows = connection.execute(_tasks(names), execution_options=stream)
         for name, of_task in groupby(rows, attrgetter("name")):
             known.add(name)
             first = next(of_task)
@@ -126,7 +128,7 @@ class Memory:
             self.pending |= known & self.tasks.keys()
         else:
             self.used = set(self.pending)
-        for entity, parameter, value in session.execute(_values(names), execution_options=stream):
+        for entity, parameter, value in connection.execute(_values(names), execution_options=stream):
             self.index.set_current((entity, parameter), value)
 
     def _put(self, row: Any, seen: dict[Parameter, Instant]) -> None:
@@ -174,7 +176,7 @@ class Memory:
 
 
 def _named(column: Any, names: Collection[str] | None) -> Any:
-    return sa.true() if names is None else column == sa.any_(sa.cast(sorted(names), ARRAY(sa.Text)))
+    return sa.true() if names is None else column == sa.any_(sa.cast(sorted(names), Array(sa.Text)))
 
 
 def _tasks(names: Collection[str] | None) -> Any:

@@ -20,10 +20,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
 from app import faults
+from app.arrays import Array
 from app.db import autocommit, engine, transaction
 from triggers import missed, polling
 from triggers.model import ReactiveCursor, ReactiveTask
@@ -170,7 +170,7 @@ class Service:
         if not names:
             return
         now = sa.func.clock_timestamp()
-        named = ReactiveTask.name == sa.any_(sa.cast(sorted(names), ARRAY(sa.Text)))
+        named = ReactiveTask.name == sa.any_(sa.cast(sorted(names), Array(sa.Text)))
         rests = ReactiveTask.start_after > now
         query = sa.select(
             ReactiveTask.name, rests.label("rests"), micros(ReactiveTask.start_after).label("start_after")

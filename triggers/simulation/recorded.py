@@ -13,9 +13,10 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, distinct_on
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
+from app.arrays import Array
 from app.errors import BadRequest
 from app.limits import Queue
 from triggers.definition import PREFIX
@@ -112,7 +113,7 @@ def past(session: Session, parameters: Collection[Parameter], since: datetime, u
 
 
 def _asked(parameters: Collection[Parameter]) -> Any:
-    columns = [sa.cast([each[place] for each in sorted(parameters)], ARRAY(sa.Text)) for place in (0, 1)]
+    columns = [sa.cast([each[place] for each in sorted(parameters)], Array(sa.Text)) for place in (0, 1)]
     return sa.func.unnest(*columns).table_valued("entity", "parameter").render_derived(name="asked")
 
 
