@@ -10,8 +10,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from app.errors import BadRequest
+from triggers import days as calendar
 from triggers.chunks import Scale, to_datetime, to_instant
-from triggers.instants import DAY, length
+from triggers.instants import DAY, SECOND, length
 
 
 def at(text: str) -> int:
@@ -198,3 +199,12 @@ def test_a_moment_that_cannot_be_placed_is_refused(moment: datetime, said: str) 
 )
 def test_lengths_are_said_in_units(delta: timedelta, text: str) -> None:
     assert length(round(delta.total_seconds() * 1e6)) == text
+
+
+@pytest.mark.parametrize("seconds", range(1, 9))
+def test_a_change_of_the_offset_is_found_to_the_second(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # T7
+    begin = 1_000 * SECOND
+    change = begin + seconds * SECOND
+    monkeypatch.setattr(calendar, "_offset", lambda _, instant: int(instant >= change))
+    assert calendar._change(UTC, begin, begin + 8 * SECOND) == change
