@@ -8,7 +8,6 @@ from typing import Any
 
 from app.console.schemas import INTEGER, NAME, Schema, record
 from app.console.status import Refused
-from app.near import shown
 from app.tokens import Action, Holder
 
 PREFIX = "/api/v1"
@@ -86,7 +85,4 @@ class Endpoint:
 
 
 def denied(holder: Holder, action: Action, name: str = "") -> Refused:
-    """`name`: of what it is denied, where it is of one."""
-    words = "" if holder.scope is None else " with this scope"
-    what = f"{action} {shown(name)}" if name else action
-    return Refused(403, "denied", f"the token {holder.name} of the role {holder.role}{words} may not do this ({what})")
+    return Refused(403, "denied", holder.denial(action, name))

@@ -21,7 +21,6 @@ from grpc import StatusCode
 from app import logs
 from app.db import remaining_time
 from app.errors import BadRequest
-from app.near import shown
 from app.rpc import status
 from app.rpc.gate import Gate
 from app.rpc.overseer import Overseer
@@ -144,12 +143,7 @@ def may_ever(holder: Holder, action: Action) -> bool:
 
 
 def _denied(holder: Holder, action: Action, name: str = "") -> Refused:
-    """`name`: of what it is denied, where it is of one."""
-    words = "" if holder.scope is None else " with this scope"
-    what = f"{action} {shown(name)}" if name else action
-    return Refused(
-        StatusCode.PERMISSION_DENIED, f"the token {holder.name} of a {holder.role}{words} may not do this ({what})"
-    )
+    return Refused(StatusCode.PERMISSION_DENIED, holder.denial(action, name))
 
 
 def refuse(context: grpc.ServicerContext, told: Told) -> NoReturn:

@@ -62,6 +62,12 @@ class Holder:
     def may(self, action: Action, name: str) -> bool:
         return action in _OF.get(self.role, frozenset()) and self.covers(name)
 
+    def denial(self, action: Action, name: str = "") -> str:
+        """What whoever may not do this is told. `name`: of what, where they have named it."""
+        narrowed = "" if self.scope is None else " with this scope"
+        what = f"{action} {shown(name)}" if name else action
+        return f"the token {self.name} of the role {self.role}{narrowed} may not do this ({what})"
+
     def covers(self, name: str) -> bool:
         return self.scope is None or any(_matches(each, name) for each in self.scope)
 
