@@ -86,6 +86,7 @@ class Demo:
         self._line_at = self._invite_at = 0.0
         self._strike_at: float | None = None
         self._victim: Victim | None = None
+        self._killed: int | None = None
 
     def invite(self) -> None:
         """To the page, again and again: what was said at the start is soon far above."""
@@ -142,12 +143,16 @@ class Demo:
     def _strike(self, now: float) -> None:
         """Kills the first worker while it runs a job, as a crash or the kernel's out-of-memory killer would."""
         name = worker_names(1)[0]
+        worker = self._supervisor.named(name)
+        if worker.pid in (None, self._killed):  # what it holds is held by a dead one
+            return
         with transaction() as session:
-            job = _longest_running(session, name)
+            job = _last_claimed(session, name)
         if job is None or job.claimed_at is None:
             return
         self._screen.say(f"now {name} is killed with -9, while it runs job {job.id} ({job.task})")
-        self._supervisor.named(name).kill()
+        self._killed = worker.pid
+        worker.kill()
         self._victim = Victim(job.id, job.task, job.claimed_at, now)
 
     def _look_for(self, victim: Victim, now: float) -> None:
@@ -229,6 +234,6 @@ def _since(victim: Victim) -> sa.Select[JobLog]:
     return known.order_by(JobLog.id)
 
 
-def _longest_running(session: Session, worker: str) -> Job | None:
+def _last_claimed(session: Session, worker: str) -> Job | None:
     query = sa.select(Job).where(Job.state == JobState.RUNNING, Job.claimed_by.startswith(worker))
     return session.scalars(query.order_by(Job.claimed_at.desc()).limit(1)).first()

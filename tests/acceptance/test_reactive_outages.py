@@ -209,7 +209,7 @@ def test_postgres_is_killed_under_a_run(
     worker = processes.celery_worker(env)
     scheduler, beat = processes.scheduler(env), processes.beat(env)
     w.load("silent", 1)
-    _begins(session, "silent")
+    wait_until(lambda: w.steps(session, "silent", ended=True), SECONDS, "it works without the database")
     session.close()
     servers.postgres.kill()
     servers.postgres.start()

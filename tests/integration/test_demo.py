@@ -19,6 +19,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.kills = 0
+        self.pid: int | None = 1
 
     def named(self, _name: str) -> Worker:
         return self
@@ -113,6 +114,10 @@ def test_a_job_that_had_ended_was_not_lost(demo: Demo, worker: Worker, screen: S
     demo.look()
     assert f"job {first} (tests.kit.tasks.noop) had ended before" in _last(screen)
     second = _claimed(session)
+    for worker.pid in (1, None):  # it dies, and is dead
+        demo.look()
+        assert worker.kills == 1
+    worker.pid = 2
     demo.look()
     assert (worker.kills, f"while it runs job {second}" in _last(screen)) == (2, True)
     _ended(session, second, Outcome.LOST)
