@@ -47,7 +47,8 @@ _WITH_MODULES = {*_WITH_DATABASE, "beat", "flower"}
 # error of that ends the worker. They are worth nothing: dispatch rings again.
 Channel.do_restore = False
 app = Celery("tidemill", task_cls=Ticketed)
-app.config_from_object("celeryconfig")
+# Not `celeryconfig`: a user may have one, for another application.
+app.config_from_object("app.celeryconfig")
 app.set_default()
 app.user_options["worker"].add(
     Option(["--drain"], is_flag=True, help="Tidemill: end when nothing is ready in the queues of this worker.")
@@ -132,12 +133,15 @@ def _mix_in(**_: Any) -> None:
 
 @signals.celeryd_after_setup.connect(weak=False)
 def _take_every_queue(instance: Any, **_: Any) -> None:
-    """Without `-Q`, a worker takes the queues of every registered task."""
+    """Without `-Q`, a worker takes the queues of every registered task, but for those of `-X`."""
     mix_in(app)
     queues = instance.app.amqp.queues
     if queues._consume_from is None:
+        context = get_current_context(silent=True)
+        excluded = (context.params.get("exclude_queues") if context else None) or ()
         for name in queues_of(app):
-            queues.select_add(queues.new_missing(name))
+            if name not in excluded:
+                queues.select_add(queues.new_missing(name))
 
 
 @signals.worker_init.connect(weak=False)

@@ -8,11 +8,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from app.clock import Rate, duration
 from app.errors import BadRequest, TooLarge
 
+P = ParamSpec("P")
+R = TypeVar("R")
 MOST_PARALLEL = 100_000
 #: Of long work: what is slower never ends.
 SLOWEST = Rate.parse("1/d")
@@ -32,6 +35,19 @@ def checked_count(whose: str, option: str, value: Any, allowed: range) -> int:
     if type(value) is not int or value not in allowed:
         raise BadRequest(f"{whose}: {option}={value!r:.100} must be a whole number from {allowed[0]} to {allowed[-1]}")
     return value
+
+
+def limited(run_once: Callable[P, R]) -> Callable[P, R]:
+    """For passes: their `limit`, which comes first, is checked before it goes into statements."""
+
+    @wraps(run_once)
+    def checked(*args: P.args, **words: P.kwargs) -> R:
+        given = args[:1] or [words[name] for name in ("limit",) if name in words]
+        for limit in given:
+            checked_count("run_once", "limit", limit, range(2**31))
+        return run_once(*args, **words)
+
+    return checked
 
 
 def checked_word(whose: str, option: str, value: Any, words: tuple[str, ...]) -> str:

@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 from sqlalchemy import event
 from sqlalchemy.dialects.postgresql import TIMESTAMP
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection, Engine, make_url
 from sqlalchemy.engine.interfaces import ExceptionContext
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -93,22 +93,32 @@ def new_engine(url: str, *, pool_size: int, overflow: int = 0, name: str = "tide
         pool_size=pool_size,
         max_overflow=overflow,
         pool_timeout=10,
-        connect_args={
-            "application_name": name,
-            "options": options,
-            "connect_timeout": 3,
-            # A server that vanished without a word is noticed within seconds, not after the kernel's two hours.
-            "keepalives_idle": 5,
-            "keepalives_interval": 2,
-            "keepalives_count": 3,
-            "tcp_user_timeout": 10_000,
-        },
+        connect_args=_connect_args(url, name, options),
     )
     # Before SQLAlchemy asks the first connection for its isolation level, to which it sets others back.
     event.listen(engine, "connect", _set_up, insert=True)
     event.listen(engine, "checkout", _refuse_unusable)
     event.listen(engine, "handle_error", _translate)
     return engine
+
+
+def _connect_args(url: str, name: str, options: str) -> dict[str, Any]:
+    """What the URL says itself is left as it is; of its options, ours come last."""
+    said = make_url(url).query
+    theirs = said.get("options", os.environ.get("PGOPTIONS", ""))
+    together = " ".join(each for each in (*([theirs] if isinstance(theirs, str) else theirs), options) if each)
+    ours = {
+        "application_name": name,
+        "connect_timeout": 3,
+        # A server that vanished without a word is noticed within seconds, not after the kernel's two hours.
+        "keepalives_idle": 5,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 10_000,
+    }
+    return {word: value for word, value in ours.items() if word not in said} | (
+        {"options": together} if together else {}
+    )
 
 
 #: Whatever was set for the database or the role. What is worked on lies in memory. By its default, which is that of

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from app import workers
 from app.arrays import Array
+from app.checks import limited
 from app.claims import Lane, distinct_prefix
 from app.claims.model import built_once, is_running, table_of
 from app.db import transaction
@@ -65,6 +66,7 @@ class Part(enum.Enum):
         return self is Part.ALL or ("shard" in table.model.INCLUDED) is (self is Part.SHARDED)
 
 
+@limited
 def run_once(
     limit: int = 1000,
     *,

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -188,6 +188,13 @@ def awake(session: Session, queue: str) -> None:
     """A trial went well: everything is claimed again."""
     rested = sa.update(Queue).where(Queue.name == queue, _RESTED)
     session.execute(rested.values(rests_why=None, rests_until=None, rests=0))
+
+
+def moved(said: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """For `configure`, of what the code says: only what it says otherwise than before. The rest may have been set by an
+    operator."""
+    words = {"max_parallel": "max_parallel", "rate_limit": "rate"}
+    return {name: said[word] for word, name in words.items() if said[word] != (before or {}).get(word)}
 
 
 def configure(

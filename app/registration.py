@@ -14,7 +14,7 @@ from app.jobs.enqueue import JOBS, attempts_of, queue_of
 from app.jobs.known import Known
 from app.passes import CONTROL
 from app.registry import Function, Hook, registry
-from app.tasks import Owned, Ticketed
+from app.tasks import Owned, Ticketed, called
 from stages.sync import queues as stage_queues
 
 log = logging.getLogger(__name__)
@@ -58,11 +58,11 @@ def become_job(app: Celery[Any], each: Hook) -> None:
 
 
 def mix_in(app: Celery[Any]) -> None:
-    """Tasks with a `base=` of their own understand tickets too."""
+    """Tasks with a `base=` of their own are jobs too. What that base does comes first."""
     for task in app.tasks.values():
         if not isinstance(task, Ticketed):
             own: Any = type(task)
-            task.__class__ = type(own.__name__, (Ticketed, own), {"__module__": own.__module__})
+            task.__class__ = type(own.__name__, (own, Ticketed), {"__module__": own.__module__, "__call__": called})
 
 
 def queues_of(app: Celery[Any]) -> list[str]:

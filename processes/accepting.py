@@ -214,14 +214,14 @@ class _Acceptance:
         for number, call in zip(step.created, decided.planned, strict=True):
             numbers = {reference: graph.numbered(reference, first) for reference in call.waits_for}
             node = work.graph.nodes[number]
-            work.waiting[number] = (call.actor, call.not_before, call.delay and call.delay.total_seconds())
+            delay = None if call.delay is None else call.delay.total_seconds()
+            work.waiting[number] = (call.actor, call.not_before, delay)
             self.writes["created"].append(
                 (
                     *(process_id, number, call.actor, node.state.value, node.pending),
                     renumbered(call.arguments, lambda reference: graph.numbered(reference, first)),
                     "{" + ",".join(str(numbers[each]) for each in call.uses) + "}" if call.uses else None,
-                    *(key[1], json.dumps(call.policy) if call.policy else None, call.not_before),
-                    call.delay and call.delay.total_seconds(),
+                    *(key[1], json.dumps(call.policy) if call.policy else None, call.not_before, delay),
                 )
             )
         self.writes["arrows"] += [(process_id, *arrow) for arrow in step.arrows]

@@ -7,7 +7,17 @@ from typing import Any
 
 from app.checks import check_limits, checked_count, checked_span, checked_word
 from app.errors import BadRequest
-from processes.definition import RESTARTS, SETTINGS, WHEN_INCONSISTENT, Retry, fail_names, optional_span, unknown
+from processes.definition import (
+    OF_PROCESSES,
+    RESTARTS,
+    SETTINGS,
+    WHEN_INCONSISTENT,
+    Retry,
+    fail_names,
+    optional_span,
+    unknown,
+)
+from processes.telling import settings_of
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _NONE = ("", "none", "null", "off")
@@ -15,14 +25,17 @@ _NONE = ("", "none", "null", "off")
 OF_QUEUE = ("blocked", "max_parallel", "rate_limit")
 
 
-def checked_settings(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+def checked_settings(name: str, changes: Mapping[str, Any], *, decider: bool) -> dict[str, Any]:
     """Values may be text, as they are typed at a terminal. As they are stored."""
+    known = settings_of([*SETTINGS, *OF_QUEUE], decider=decider)
     if not changes:
         raise BadRequest(f"{name}: name at least one setting, as in work_timeout=5min")
     found = {}
     for word, value in changes.items():
-        if word not in _CHECKS:
-            raise BadRequest(f"{name}: {unknown('setting', word, [*SETTINGS, *OF_QUEUE])}")
+        if word in OF_PROCESSES and not decider:
+            raise BadRequest(f"{name} is an actor: {word} is a setting of the decider that a process begins with")
+        if word not in known:
+            raise BadRequest(f"{name}: {unknown('setting', word, known)}")
         found[word] = _CHECKS[word](name, word, value)
     return found
 

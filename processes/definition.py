@@ -15,14 +15,18 @@ from app.errors import BadRequest
 from app.near import nearest, shown
 
 NAME_LIMIT = 100
+#: Where a name is not found.
+NAMED_MOST = 10
 ATTEMPTS = range(1, 1001)
 RESTARTS = range(1001)
 WHEN_INCONSISTENT = ("break", "restart")
+#: What only the first task of a process has, and what an actor has not.
+OF_PROCESSES = ("process_timeout", "idle_process_timeout", "retention", "when_inconsistent")
 #: The settings that an operator may change.
 SETTINGS = (
     *("accept_first", "work_timeout", "restart_after_work_timeout", "max_restarts"),
     *("task_timeout", "force_finish_after_task_timeout", "retry", "fail_types", "repeatable"),
-    *("process_timeout", "idle_process_timeout", "retention", "when_inconsistent"),
+    *OF_PROCESSES,
 )
 
 
@@ -136,9 +140,14 @@ def call_signature(task: str, function: Callable[..., Any], *, decider: bool) ->
     if not decider:
         return found
     parameters = [*found.parameters.values()]
-    if not parameters or parameters[0].kind not in _POSITIONAL:
+    if not parameters or parameters[0].kind not in _POSITIONAL or any(map(_is_flow, parameters[1:])):
         raise BadRequest(f"{task}: a decider is given its flow first: def {function.__name__}(flow: Flow, …)")
     return found.replace(parameters=parameters[1:])
+
+
+def _is_flow(parameter: inspect.Parameter) -> bool:
+    said = parameter.annotation
+    return str(getattr(said, "__name__", said)).rpartition(".")[2] == "Flow"
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -167,6 +176,8 @@ def optional_span(whose: str, option: str, value: Any, least: str = "1s") -> tim
 
 
 def unknown(kind: str, name: str, names: Iterable[str]) -> str:
-    near = nearest(name, names)
-    known = ", ".join(sorted(names)[:10]) or "none"
+    every = sorted(names)
+    near = nearest(name, every)
+    more = f", … and {len(every) - NAMED_MOST} more" if len(every) > NAMED_MOST else ""
+    known = (", ".join(every[:NAMED_MOST]) or "none") + more
     return f"there is no {kind} {shown(name)}: " + (f"did you mean {near}?" if near else f"there is {known}")

@@ -138,8 +138,10 @@ def _past(word: str, text: Any, now: datetime) -> datetime:
         found = moment(str(text))
         # In UTC: Postgres does not read every offset that Python can have.
         return (now - found if isinstance(found, timedelta) else found).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
+    except ValueError as error:
         raise BadRequest(f"{word}: {error}") from None
+    except OverflowError:
+        raise BadRequest(f"{word}: {text!r:.100} is further away than time goes") from None
 
 
 def checked_words(words: Mapping[str, Any], now: datetime) -> dict[str, Any]:

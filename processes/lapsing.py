@@ -127,9 +127,9 @@ def restarts(keys: Any, over: sa.ColumnElement[bool]) -> tuple[sa.CTE, sa.CTE]:
 
 def _queued(due: sa.CTE, over: sa.ColumnElement[bool]) -> Any:
     wait = sa.func.least(DELAY_SECONDS * sa.func.power(2, sa.func.least(DECISION.c.restarts, 10)), DELAY_MOST_SECONDS)
-    # With so many others, in its turn: a few are ready at once.
-    turn = sa.case((due.c.turn > 0, NOW + span(due.c.turn)))
-    backoff = sa.case((due.c.alone, DECISION.c.not_before), else_=NOW + span(wait))
+    # With so many others, in its turn, which comes after the backoff: a few are ready at once.
+    turn = sa.func.coalesce(due.c.turn, 0.0)
+    of_batch = sa.func.greatest(DECISION.c.not_before, sa.case((turn > 0, NOW + span(turn))))
     how = sa.case((_died(due.c.work_timeout), DIED), else_=SILENT)
     return (
         sa.update(DECISION)
@@ -140,7 +140,7 @@ def _queued(due: sa.CTE, over: sa.ColumnElement[bool]) -> Any:
             recovery_time=DECISION.c.deadline_at,
             restarts=sa.case((due.c.alone, DECISION.c.restarts), else_=DECISION.c.restarts + 1),
             alone=sa.or_(due.c.alone, DECISION.c.alone),
-            not_before=sa.func.greatest(backoff, turn),
+            not_before=sa.case((due.c.alone, of_batch), else_=NOW + span(wait + turn)),
             queued_at=NOW,
             error=sa.func.concat("WorkTimeout: ", DECISION.c.claimed_by, " ", how),
         )

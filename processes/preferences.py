@@ -96,17 +96,17 @@ def _put(session: Session, each: Definition, row: Row[Any] | None) -> None:
         session.execute(sa.insert(ActorPreferences).values(name=each.name, **values))
     else:
         session.execute(sa.update(ActorPreferences).where(ActorPreferences.name == each.name).values(**values))
-    if (row is not None or each.max_parallel or each.rate_limit) and moved & {"max_parallel", "rate_limit"}:
-        limits.configure(session, queue_of(each.name), max_parallel=each.max_parallel, rate=each.rate_limit)
+    if of_queue := limits.moved(said, before):
+        limits.configure(session, queue_of(each.name), **of_queue)
 
 
 def configure(name: str, changes: Mapping[str, Any], *, reason: str | None = None) -> dict[str, tuple[Any, Any]]:
     """Sets settings of an actor or a decider from now on; returns what was and what is, by name.
 
     Beside the settings of the code: `blocked` (nothing is handed out), `max_parallel`, `rate_limit`."""
-    wanted = checked_settings(name, changes)
     with transaction() as session:
         row = locked(session, name)
+        wanted = checked_settings(name, changes, decider=row.decider)
         of_queue: dict[str, Any] = {word: wanted.pop(word) for word in OF_QUEUE if word in wanted}
         before = {word: getattr(row, word) for word in wanted} | _queue_before(session, name, of_queue)
         if wanted:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app.arrays import Array
+from app.checks import limited
 from app.db import transaction
 from processes.model import ANSWER, BROKEN_TASK, DECISION, EDGE, GRAPH, PREFERENCES, PROCESS, TASK
 
@@ -29,6 +30,7 @@ class Report:
     more: bool = False
 
 
+@limited
 def run_once(limit: int = LIMIT) -> Report:
     """Forgets at most `limit` of them. Any number may run at once."""
     with transaction() as session:

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from app import faults, tracing
 from app.arrays import Array
+from app.checks import limited
 from app.db import joined, transaction
 from app.doorbell import GENERIC
 from app.errors import BadRequest, NotDeclared, TooLarge
@@ -172,6 +173,7 @@ def _refuse_unknown(session: Session, name: str) -> None:
         raise NotDeclared(f"{name!r:.200} is {what}; 'tidemill actor list' shows what there is")
 
 
+@limited
 def run_once(limit: int = LIMIT, *, name: str | None = None) -> Report:
     """Begins at most `limit` processes that were registered, of one type or of all. Any number may run at once."""
     with transaction() as session:

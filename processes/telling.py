@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
 from app.words import span
+from processes.definition import OF_PROCESSES
 from processes.promise import Failure
 from processes.shown import read_value
 from processes.wording import clean
@@ -122,10 +123,6 @@ def as_declared(word: str, value: Any) -> Any:
     return timedelta(seconds=value) if word in _SPANS and value is not None else value
 
 
-#: What only the first task of a process has, and what an actor has not.
-_OF_PROCESSES = ("process_timeout", "idle_process_timeout", "retention", "when_inconsistent")
-
-
-def settings_of(settings: Mapping[str, Any], *, decider: bool) -> list[str]:
+def settings_of(settings: Iterable[str], *, decider: bool) -> list[str]:
     """The names of those that mean something."""
-    return [word for word in settings if decider or word not in _OF_PROCESSES]
+    return [word for word in settings if decider or word not in OF_PROCESSES]

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from app import claims, faults
+from app.checks import limited
 from app.db import autocommit, engine
 from app.errors import Unavailable
 from app.settings import settings
@@ -44,6 +45,7 @@ class Report:
     more: bool = False
 
 
+@limited
 def run_once(limit: int = LIMIT) -> Report:
     """Looks at no more than `limit` overdue decisions of each kind. Any number may run at once."""
     with autocommit() as connection:

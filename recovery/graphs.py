@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 
 from app import faults
 from app.arrays import Array
+from app.checks import limited
 from app.db import autocommit, engine
 from app.errors import Unavailable
 from app.settings import settings
@@ -46,6 +47,7 @@ class Report:
     more: bool = False
 
 
+@limited
 def run_once(limit: int = LIMIT) -> Report:
     """Looks at no more than `limit` graphs. Any number may run at once."""
     with autocommit() as connection:

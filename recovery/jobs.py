@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
 from app import claims, faults
+from app.checks import limited
 from app.db import transaction
 from app.jobs import endings
 from app.jobs.model import JOB, Job, JobState, Outcome
@@ -36,6 +37,7 @@ class Report:
     more: bool = False
 
 
+@limited
 def run_once(limit: int = LIMIT) -> Report:
     """Puts back at most `limit` lost jobs; those that died alone too often are parked. Any number may run at once."""
     with transaction() as session:

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from app import faults
 from app.arrays import Array
+from app.checks import limited
 from app.db import autocommit, engine
 from processes import starting
 from processes.model import PROCESS
@@ -37,6 +38,7 @@ class Report:
     more: bool = False
 
 
+@limited
 def run_once(limit: int = LIMIT) -> Report:
     """Any number may run at once."""
     with autocommit() as connection:

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from app import counters
 from app.arrays import Array
+from app.checks import limited
 from app.claims import Executor
 from app.db import transaction
 from app.settings import settings
@@ -127,6 +128,7 @@ class Report:
     more: bool = False
 
 
+@limited
 def run_once(limit: int = LIMIT) -> Report:
     """Forgets at most `limit` repairs that are older than the log is kept."""
     with transaction() as session:

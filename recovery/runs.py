@@ -13,6 +13,7 @@ from sqlalchemy.engine import Row
 from sqlalchemy.orm import Session
 
 from app import claims, faults
+from app.checks import limited
 from app.claims import storm
 from app.db import transaction
 from app.settings import settings
@@ -35,6 +36,7 @@ class Report:
     more: bool = False
 
 
+@limited
 def run_once(limit: int = LIMIT) -> Report:
     """Ends at most `limit` lost claims. Any number may run at once."""
     with transaction() as session:
@@ -59,11 +61,11 @@ def _told(row: Row[Any], state: RunState) -> Repaired:
 
 
 def _spread(session: Session, rows: Sequence[Row[Any]]) -> None:
-    """R11: those that wait again come in their turn."""
+    """R11: those that wait again come in their turn, after their backoff."""
     turns = storm.delays(session, [row.queue for row in rows])
     for row, turn in zip(rows, turns, strict=True):
         if turn:
-            later = sa.func.greatest(RUN.c.not_before, sa.func.now() + timedelta(seconds=turn))
+            later = RUN.c.not_before + timedelta(seconds=turn)
             session.execute(sa.update(RUN).where(RUN.c.id == row.id).values(not_before=later))
 
 

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from app import claims, faults
 from app.arrays import Array
+from app.checks import limited
 from app.claims import Key
 from app.db import transaction
 from app.settings import settings
@@ -29,6 +30,7 @@ class Report:
     more: bool = False
 
 
+@limited
 def run_once(limit: int = LIMIT) -> Report:
     """Puts back at most `limit` lost visits; those that died alone too often are parked. Any number may run at once."""
     with transaction() as session:

@@ -24,7 +24,7 @@ from app.claims import keeper as keeping
 from app.claims.keeper import Holding
 from app.claims.saving import save
 from app.db import autocommit, engine, transaction
-from app.errors import BadOutcome, DatabaseError, Unavailable
+from app.errors import BadOutcome, ClaimLost, DatabaseError, Unavailable
 from stages import ending
 from stages.asker import Asker, Wanted
 from stages.definition import Definition
@@ -71,10 +71,11 @@ def _patiently() -> Iterator[Connection]:
         yield connection
 
 
-def _in_the_way(error: DBAPIError) -> bool:
+def _in_the_way(error: Exception) -> bool:
     """Somebody else was; the other way round it would have been well."""
-    constraint = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
-    return getattr(error.orig, "pgcode", None) in IN_THE_WAY or constraint == STATE.primary_key.name
+    said = getattr(error, "orig", None)
+    constraint = getattr(getattr(said, "diag", None), "constraint_name", None)
+    return getattr(said, "pgcode", None) in IN_THE_WAY or constraint == STATE.primary_key.name
 
 
 def _give_back(place: Place, pass_key: PassKey, tx: Any, rows: Sequence[Row[Any]]) -> None:
@@ -245,13 +246,15 @@ class Batch:
 
     def _try(self, ids: list[str], write: Write, within: Within, *, wait: bool) -> list[str]:
         done: set[str] = set()
-        refused: list[DBAPIError] = []
+        refused: list[Exception] = []
 
         @contextmanager
         def refusable() -> Iterator[None]:
             try:
                 yield
-            except DBAPIError as error:
+            except (Unsaved, ClaimLost, DatabaseError):
+                raise
+            except Exception as error:
                 if len(ids) == 1 and not _in_the_way(error):
                     refused.append(error)
                 # Of several, nobody knows which one it was.
@@ -274,7 +277,7 @@ class Batch:
                 done.update(ids)
         except Unsaved:
             if refused:
-                # A constraint of its table, or a value that a column cannot hold.
+                # A constraint of its table, a value that a column cannot hold, or an error of the store.
                 self.fail([self.failed(self.rows[ids[0]], self._refusal(ids[0], refused[0]))])
                 return []
             if not wait:
@@ -285,7 +288,9 @@ class Batch:
     def whose(self, entity_id: str) -> str:
         return f"stage {self.place.stage} of {self.kind.name} {entity_id!r}"
 
-    def _refusal(self, entity_id: str, error: DBAPIError) -> BadOutcome:
+    def _refusal(self, entity_id: str, error: Exception) -> Exception:
+        if not isinstance(error, DBAPIError):
+            return error
         said = str(error.orig).strip().partition("\n")[0]
         found = BadOutcome(f"{self.whose(entity_id)}: the database refuses what is to be saved: {said}")
         found.__cause__ = error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,7 +24,7 @@ def install(connection: Connection | Session, *entities: Any) -> None:
     for each in entities:
         kind = kind_of(each)
         try:
-            with connection.begin_nested():
+            with _apart(connection):
                 connection.execute(sa.select(sa.func.tidemill.watch(kind.table, kind.name)))
         except NotMigrated:
             raise
@@ -35,3 +36,9 @@ def install(connection: Connection | Session, *entities: Any) -> None:
             missing = getattr(error.orig, "pgcode", None) == UNDEFINED_TABLE
             hint = "create it first" if missing else getattr(diagnosis, "message_hint", None)
             raise BadRequest(f"{message}: {hint}" if hint else str(message)) from error
+
+
+def _apart(connection: Connection | Session) -> AbstractContextManager[Any]:
+    """What is refused leaves the transaction of the caller as it was. In autocommit there is none."""
+    own = connection.connection() if isinstance(connection, Session) else connection
+    return nullcontext() if getattr(own.connection.dbapi_connection, "autocommit", False) else connection.begin_nested()

@@ -38,7 +38,7 @@ def checked_names(option: str, value: Any) -> Collection[str]:
 class Kind:
     name: str
     store: Store
-    #: With its schema where it has one, such as "shop.offer".
+    #: As the database reads it, with its schema where it has one: `shop.offer`, `shop."Offer"`.
     table: str
     #: Whether at most one stage works on an entity at any moment, or several do and a conflict is tried again (S12).
     mode: str = MODES[0]

@@ -28,7 +28,7 @@ NAME = sa.Text(collation="C")
 class VisitState(enum.StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
-    PARKED = "parked"  # failed too often, or stages change the entity in a circle
+    PARKED = "parked"  # failed too often, or stages go round in a circle
 
 
 class Sharding(Model):
@@ -125,7 +125,7 @@ class StageVisit(Claimable, Model):
     #: Of the system stage: what has changed since it asked last; `{*}`: everything.
     fields: Mapped[list[str] | None] = mapped_column(ARRAY(sa.Text))
     again_fields: Mapped[list[str] | None] = mapped_column(ARRAY(sa.Text))
-    #: S11: how many changes by stages led here without a pause, and by which stages.
+    #: S11: how many visits led here without a pause, and by which stages.
     hops: Mapped[int] = mapped_column(sa.SmallInteger, server_default=sa.text("0"))
     again_hops: Mapped[int] = mapped_column(sa.SmallInteger, server_default=sa.text("0"))
     chain: Mapped[str | None]

@@ -41,7 +41,7 @@ TEXTS, MOMENT = Array(sa.Text), TIMESTAMP(timezone=True)
 
 @dataclass(frozen=True)
 class Entry:
-    #: As the entity has it: one value, or a tuple for a composite key.
+    #: As the entity has it: one value, or a tuple for a composite key. What can be no id of the kind is its text.
     id: Any
     #: When it may be visited: what was asked for, and the pause after a failure.
     visit_time: datetime
@@ -90,7 +90,8 @@ def offer_many(
 def peek(
     stage: Any, limit: int = 100, *, low: bool = False, shards: Shards | None = None, session: Session | None = None
 ) -> list[Entry]:
-    """What waits in the queue of a stage, the earliest first; takes nothing."""
+    """What waits in the queue of a stage, the earliest first; takes nothing. SQL takes any text for an id: what can be
+    none of this kind is told as that text, and goes when it is visited."""
     definition = definition_of(stage)
     if type(limit) is not int or not 1 <= limit <= PEEK_MOST:
         raise BadRequest(f"limit={limit!r:.100} must be a whole number from 1 to {PEEK_MOST}")
@@ -105,7 +106,14 @@ def peek(
     if shards is not None:
         query = query.where(VISIT.c.shard.between(*shards))
     with joined(session) as tx:
-        return [Entry(definition.kind.store.codec.id_of(row.entity_id), row.ready) for row in tx.execute(query)]
+        return [Entry(_id_of(definition.kind, row.entity_id), row.ready) for row in tx.execute(query)]
+
+
+def _id_of(kind: Kind, text: str) -> Any:
+    try:
+        return kind.store.codec.id_of(text)
+    except BadRequest:
+        return text
 
 
 def delete(entity: Any, stage: Any, *, session: Session | None = None) -> bool:

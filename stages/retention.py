@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from app.checks import limited
 from app.db import transaction
 from app.settings import settings
 from stages.definition import queue_of
@@ -24,6 +25,7 @@ class Report:
     more: bool = False
 
 
+@limited
 def run_once(limit: int = VISITS) -> Report:
     """Removes at most `limit` visits, and a tenth as many walks."""
     with transaction() as session:

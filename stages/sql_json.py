@@ -50,12 +50,12 @@ class Json:
         return self._read("json_populate_recordset", "p_documents")
 
     def _read(self, function: str, parameter: str) -> sa.Select[Any]:
-        columns = [sa.column(column.name, column.type) for column in self._shape.table.c]
         # As a cast, the name of a table may be taken for that of a type that is built in.
         row: sa.ColumnElement[Any] = sa.literal_column(WHOLE)
         empty = sa.select(row).select_from(self._shape.table.alias(WHOLE)).where(sa.false()).scalar_subquery()
         given = sa.cast(sa.bindparam(parameter, type_=sa.Text), JSON)
-        rows = getattr(sa.func, function)(empty, given).table_valued(*columns).alias("document")
-        whole = with_polymorphic(self._shape.mapper, "*", selectable=rows, adapt_on_names=True)
+        # With the very columns of the table, which are found in it again; columns of other tables stay what they are.
+        rows = getattr(sa.func, function)(empty, given).table_valued(*self._shape.table.c).alias("document")
+        whole = with_polymorphic(self._shape.mapper, "*", selectable=rows)
         # Related rows are not in the JSON; all columns are.
         return sa.select(whole).options(lazyload("*"), undefer("*"))

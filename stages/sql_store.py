@@ -221,8 +221,9 @@ class SqlStore:
         known = {each.field: each for each in self._writable().values()}
         if unknown := sorted(fields - known.keys()):
             raise BadRequest(f"{self._shape} has no column {unknown[0]!r} that can be saved")
+        saving = Saving(self._shape, [known[field] for field in sorted(fields)], masked, wait, self._built < _PREPARED)
         self._built += not wait
-        return Saving(self._shape, [known[field] for field in sorted(fields)], masked, wait, self._built <= _PREPARED)
+        return saving
 
     # All of them
 

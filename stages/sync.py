@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from app import limits, locks
 from app.arrays import Array
 from app.db import transaction
+from app.limits import UNCHANGED
 from app.locks import Lock
 from app.settings import settings
 from stages.definition import RESWEEP, SYSTEM, Definition, queue_of
@@ -73,10 +74,11 @@ def write(session: Session) -> Synced:
     for key, each in wanted.items():
         words, row = _words(each), known.get(key)
         if row is None or row.declared != words["declared"]:
-            limits.configure(session, each.queue, max_parallel=each.max_parallel, rate=each.rate_limit)
+            moved = limits.moved(words["declared"], None if row is None else row.declared)
+            limits.configure(session, each.queue, **moved)
             if each.remote is not None and each.saved is not None:
                 # A service that hangs must not hold every child of a worker.
-                limits.configure(session, hook_queue(*key), max_parallel=each.max_parallel)
+                limits.configure(session, hook_queue(*key), max_parallel=moved.get("max_parallel", UNCHANGED))
         if row is not None and row.removed_at is None and all(getattr(row, word) == words[word] for word in words):
             continue
         insert = postgresql.insert(Stage).values(kind=key[0], name=key[1], **words)

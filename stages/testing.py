@@ -25,7 +25,7 @@ import sqlalchemy as sa
 
 from app.clock import duration
 from app.errors import BadOutcome, BadRequest
-from stages.asking import ask, direct
+from stages.asking import ask, direct, time_of
 from stages.calling import Decided, process
 from stages.definition import SYSTEM, Definition
 from stages.forms import State
@@ -56,12 +56,15 @@ class Visited:
 
 
 def visit(stage_class: type, entity: Any, state: State | None = None, now: datetime | None = None) -> Visited:
-    """Asks the stage, then calls it, whatever it answered. What either raises is raised."""
+    """Asks the stage, then calls it, whatever it answered. What either raises is raised; an answer that counts as a
+    failure is a `BadOutcome`."""
     definition = _definition(stage_class)
-    kind, now = definition.kind, datetime.now(UTC) if now is None else now
+    kind, now = definition.kind, _checked_now(now)
     loaded = kind.store.loaded(entity)
     stored = None if state is None else Stored(*pack(definition, loaded.id, state), version=1)
     wanted = called_at(now, direct, definition.should_process, entity, unpack(definition, stored))
+    if wanted is not True and wanted is not False:
+        time_of(wanted, now)
     _refuse_changes(kind, loaded, f"stage {definition.task}: should_process")
     decided = _process(definition, loaded, stored, now)
     _bring(kind, loaded, decided)
@@ -109,7 +112,7 @@ class World:
     """
 
     def __init__(self, now: datetime | None = None) -> None:
-        self.now = (datetime.now(UTC) if now is None else now).astimezone(UTC)
+        self.now = _checked_now(now)
         self.visits: list[Ran] = []
         #: Of `should_process`, each with its stage; the entity was visited all the same.
         self.failures: list[str] = []
@@ -235,6 +238,16 @@ class World:
         if decided.changes:
             others = [each for each in _local(kind.name) if each.name != name]
             self._ask(row, others, _Entry(self.now, chain, frozenset(decided.changes)))
+
+
+def _checked_now(now: Any) -> datetime:
+    if now is None:
+        return datetime.now(UTC)
+    if not isinstance(now, datetime) or now.utcoffset() is None:
+        raise BadRequest(
+            f"now={now!r:.100} must be a datetime with a time zone, such as datetime(2026, 7, 1, tzinfo=UTC)"
+        )
+    return now.astimezone(UTC)
 
 
 def _cycle(chain: tuple[str, ...], stage: str) -> tuple[str, ...]:

@@ -157,9 +157,9 @@ class VisitBatch(Batch):
 
     def _loop(self, row: Row[Any]) -> str:
         return (
-            f"stages change {self.kind.name} {row.entity_id!r} in a circle, {row.hops} times without a pause: "
+            f"stages visit {self.kind.name} {row.entity_id!r} in a circle, {row.hops} times without a pause: "
             f"{row.chain} → {self.place.stage}; let should_process say no to what needs no change, or process "
-            "return Untouched()"
+            "return Untouched(); a timer that is due within a second is no pause: set a later one"
         )
 
     def _result(self, row: Row[Any], loaded: Loaded, stored: Stored | None, decided: Decided, now: datetime) -> Result:
@@ -169,7 +169,8 @@ class VisitBatch(Batch):
         done = Done(loaded.id, decided.timer, hops if at_once else 0, chain if at_once else None, state)
         asks = decided.changes and (self.others or self.asker.strangers)
         offers = self._offers(loaded, decided, hops, chain, now) if asks else []
-        rests = not decided.changes and (decided.state is not KEEP or decided.timer is not None)
+        sets = decided.patch is not None and bool(decided.patch.set)
+        rests = not decided.changes and (sets or decided.state is not KEEP or decided.timer is not None)
         return Result(loaded, decided, done, offers, rests)
 
     def _new_state(self, stored: Stored | None, decided: Decided) -> NewState | None:
@@ -231,7 +232,11 @@ class VisitBatch(Batch):
         changes = [_change(each) for each in results]
         offers = [offer for each in results for offer in each.offers]
         done = [each.done for each in results]
-        made = whole(self.definition, self.place, self.pass_key, changes, done, offers)
+        try:
+            made = whole(self.definition, self.place, self.pass_key, changes, done, offers)
+        except Exception as error:  # noqa: BLE001 - of one of them: the other way finds out which
+            log.debug("%s is not saved by one statement: %s", self._told(ids), error)
+            return None
         if made is None:
             return None
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 from sqlalchemy.orm import Mapped, Mapper, declared_attr, mapped_column
 
 from app.checks import checked_count, checked_word
@@ -59,6 +60,8 @@ class Watched:
             )
 
 
+#: Writes names as the database reads them; with other parameters, it would double each '%'.
+_NAMES = PGDialect_psycopg2(paramstyle="named").identifier_preparer  # type: ignore[no-untyped-call]
 #: By name, those that were asked for.
 kinds: dict[str, Kind] = {}
 _classes: dict[str, type] = {}
@@ -79,7 +82,7 @@ def kind_of(watched: type | Kind) -> Kind:
             f"give one of them another, as in class {watched.__name__}(Watched, Base, kind='…')"
         )
     checked_name(_path(watched), "kind", name)
-    made = Kind(name, _store_of(watched), str(table.fullname), options.mode, options.max_hops)
+    made = Kind(name, _store_of(watched), _NAMES.format_table(table), options.mode, options.max_hops)
     if known is None:
         _enter(made)
     # The same class, of a module that was imported anew, takes the place of the old one.

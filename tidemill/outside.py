@@ -38,7 +38,9 @@ FIRST_PAUSE, MOST_PAUSE = 0.5, 30.0
 #: The share of the time that is left after which a sign of life is given, and the least that is waited for it.
 BEAT_SHARE, LEAST_BEAT = 1 / 3, 0.05
 _AGAIN = (408, 429, 500, 502, 503, 504)
-MESSAGE_LIMIT, TRACE_LIMIT = 2_000, 20_000
+#: What the server refuses of an answer, and not of whoever brings it.
+_UNFIT = (400, 413, 422)
+TYPE_LIMIT, MESSAGE_LIMIT, TRACE_LIMIT = 100, 2_000, 20_000
 
 
 class Refused(Exception):
@@ -59,6 +61,9 @@ class Unreachable(Exception):
 
 class Fail(Exception):
     """For a function to raise: an error of this type. `final`: it would fail again, so it is not tried again."""
+
+    #: Of a class made of it that does not say.
+    type, message, final = "Fail", "", False
 
     def __init__(self, type: str, message: str = "", *, final: bool = False) -> None:  # noqa: A002
         super().__init__(message)
@@ -191,8 +196,9 @@ class Worker:
         self.task = None
 
     def _bring(self, task: Task, body: dict[str, Any]) -> None:
-        """Until the server has answered; it may be away for long, and the result is worth more than the time."""
-        pause, gave_up = FIRST_PAUSE, 0.0
+        """Until the server has answered; it may be away for long, and the result is worth more than the time. What it
+        does not take as an answer becomes an error that says so."""
+        pause, gave_up, replaced = FIRST_PAUSE, 0.0, False
         while True:
             try:
                 outcome = self._answer(task, body)
@@ -205,9 +211,10 @@ class Worker:
                 if error.status == 404:
                     log.warning("task %s of process %s is there no more: %s", task.task, task.process_id, error)
                     return
-                if error.status not in (400, 413, 422) or "value" not in body:
+                if error.status not in _UNFIT or replaced:
                     raise
-                body = {"error": {"type": "BadValue", "message": error.message, "final": True}}
+                log.warning("the answer of task %s of process %s is refused: %s", task.task, task.process_id, error)
+                body, replaced = {"error": {"type": "BadValue", "message": error.message, "final": True}}, True
             except Unreachable as error:
                 log.warning("%s; the answer of task %s of process %s waits", error, task.task, task.process_id)
                 if not self._stopping.wait(pause):
@@ -246,7 +253,8 @@ class Worker:
             ended.wait(max(LEAST_BEAT, due - time.monotonic()))
 
     def _post(self, path: str, body: Mapping[str, Any], seconds: float = 0.0, *, polling: bool = False) -> Any:
-        text = json.dumps(body).encode()
+        # Half of a surrogate pair goes as JSON's own escape: it is for the server to refuse.
+        text = json.dumps(body, ensure_ascii=False).encode(errors="backslashreplace")
         connection = self._connection(ANSWER_SECONDS + seconds)
         if polling:
             self._polling = connection
@@ -302,8 +310,21 @@ def _called(function: Callable[..., Any], task: Task) -> dict[str, Any]:
 
 
 def _told(error: BaseException) -> dict[str, Any]:
-    trace = "".join(traceback.format_exception(error))[-TRACE_LIMIT:]
+    """In a form that the server takes, whatever the error is."""
     kind, final = (error.type, error.final) if isinstance(error, Fail) else (type(error).__name__, False)
-    # Half of a surrogate pair has no place in UTF-8.
-    message, trace = (text.encode(errors="replace").decode() for text in (str(error)[:MESSAGE_LIMIT], trace))
-    return {"type": kind, "message": message, "traceback": trace, "final": final}
+    shown = "".join(each if each.isprintable() else "?" for each in _said(lambda: str(kind)))[:TYPE_LIMIT]
+    return {
+        "type": shown if shown.strip() else "Error",
+        "message": _said(lambda: str(error))[:MESSAGE_LIMIT],
+        "traceback": _said(lambda: "".join(traceback.format_exception(error)))[-TRACE_LIMIT:],
+        "final": bool(final),
+    }
+
+
+def _said(by: Callable[[], str]) -> str:
+    """What an error says of itself, which may fail too; half of a surrogate pair has no place in UTF-8."""
+    try:
+        text = by()
+    except Exception as error:  # noqa: BLE001 - it is the user's code
+        text = f"it cannot be told: {type(error).__name__}"
+    return text.encode(errors="replace").decode()

@@ -63,7 +63,7 @@ def done(session: Session, row: Row[Any], pass_key: PassKey, outputs: Outputs, l
     locked, its lease is extended. `let_go` is called when nothing is left to wait for."""
     locked = lock_task(session, row.task)
     if outputs:
-        ahead = _ahead(session, outputs) if row.window_from is not None else outputs
+        ahead = _ahead(session, outputs) if row.kind == RunKind.MANUAL else outputs
         if ahead:
             ctl.advance_many(ahead, session=session)
     told = [[*name, value.isoformat()] for name, value in sorted(outputs.items())]
@@ -78,7 +78,7 @@ def done(session: Session, row: Row[Any], pass_key: PassKey, outputs: Outputs, l
 
 
 def _ahead(session: Session, outputs: Outputs) -> dict[Parameter, datetime]:
-    """A backfill makes what is old anew; it does not say that its data set has got less far."""
+    """By hand, what is old is made anew; that does not say that its data set has got less far."""
     query = sa.select(Ctl.entity, Ctl.parameter, Ctl.value).where(
         sa.tuple_(Ctl.entity, Ctl.parameter).in_(sorted(outputs))
     )

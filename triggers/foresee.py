@@ -104,12 +104,13 @@ def _lacks(node: Mapping[str, Any], name: Parameter) -> bool:
 
 
 def would_start(session: Session, moved: Mapping[Parameter, datetime]) -> list[Start]:
-    """The tasks that would start if these parameters had these values, and do not without."""
+    """The tasks that would start if these parameters had these values, and do not without: a quarantined one may."""
     asked = {checked_name(*name): checked_value(name, value) for name, value in moved.items()}
     rows = _tasks(session, list(asked))
     triggers = _triggers(rows)
     found = _as_evaluated(values.read(session, triggers.items()), rows, triggers)
-    before = {task for task, trigger in triggers.items() if found.check(task, trigger).fired}
+    kept = {row.name for row in rows if row.name in triggers and quarantined(row, found, triggers[row.name])}
+    before = {task for task, trigger in triggers.items() if found.check(task, trigger).fired} - kept
     found.current |= asked
     _as_evaluated(found, rows, triggers)
     fired = {task for task, trigger in triggers.items() if found.check(task, trigger).fired}

@@ -205,6 +205,9 @@ class ReactiveTask(Model):
 TASK = cast(sa.Table, ReactiveTask.__table__)
 # By what changes seldom: the end of a run is an update of no index.
 sa.Index("reactive_task_pool", TASK.c.pool, TASK.c.name, postgresql_where=TASK.c.removed_at.is_(None))
+#: Tasks that take for seen what is there at first: every pass asks for those that have not yet.
+IS_BASELINE = sa.and_(TASK.c.first_run == sa.literal_column("'baseline'"), TASK.c.removed_at.is_(None))
+sa.Index("reactive_task_baseline", TASK.c.id, postgresql_where=IS_BASELINE)
 sa.Index("reactive_task_paused", TASK.c.name, postgresql_where=TASK.c.paused)
 sa.Index("reactive_task_quarantined", TASK.c.name, postgresql_where=TASK.c.quarantined_at.is_not(None))
 sa.Index("reactive_task_removed", TASK.c.name, postgresql_where=TASK.c.removed_at.is_not(None))

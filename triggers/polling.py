@@ -19,11 +19,12 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased
 
 from app import faults
+from app.checks import limited
 from app.db import transaction
 from triggers.instants import Instant, to_instant
 from triggers.model import LIVE, Ctl, CtlSeen, ReactiveLeaf, ReactiveTask, TaskRun
 from triggers.shape import LeafValues, from_shape
-from triggers.starting import UNREADABLE, enabled, start_ready
+from triggers.starting import UNREADABLE, enabled, start_ready, taking_first
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class Report:
     more: bool = False
 
 
+@limited
 def run_once(limit: int = LIMIT) -> Report:
     """One pass over all tasks; starts at most `limit`. Any number may run at once."""
     candidates: list[str] = []
@@ -51,12 +53,18 @@ def run_once(limit: int = LIMIT) -> Report:
     if limit < 1:
         return Report()
     with transaction() as session:
-        # A cursor is planned for its first rows otherwise, which is the slowest way to all of them.
-        session.execute(sa.select(sa.func.set_config("cursor_tuple_fraction", "1", True)))
+        session.connection().execute(_beginning())
         for tasks, changed in scan(session):
             evaluated += tasks
             candidates += changed
     return _start(candidates, evaluated, limit)
+
+
+@cache
+def _beginning() -> Any:
+    """What is there at first is taken for seen. And a cursor is planned for its first rows otherwise, which is the
+    slowest way to all of them."""
+    return sa.select(sa.func.set_config("cursor_tuple_fraction", "1", True)).add_cte(taking_first().cte("concerned"))
 
 
 def _start(candidates: list[str], evaluated: int, limit: int) -> Report:

@@ -36,6 +36,7 @@ class Pool:
 
 
 declared: dict[str, Pool] = {}
+_TIMES = ("ageing", "max_hold")
 
 
 def pool(
@@ -58,7 +59,8 @@ def pool(
 
 
 def write_declared(session: Session, names: set[str]) -> None:
-    """The pools of the declared tasks, and those declared themselves."""
+    """The pools of the declared tasks, and those declared themselves. Of the latter, only what the code says otherwise
+    than before is set: the rest may have been set by an operator."""
     wanted = {
         name: Pool(name, None, None, AGEING.total_seconds(), MAX_HOLD.total_seconds()) for name in names
     } | declared
@@ -68,12 +70,13 @@ def write_declared(session: Session, names: set[str]) -> None:
         words = asdict(wanted[name])
         if name in before and (before[name] == words or name not in declared):
             continue
-        times = {"ageing": timedelta(seconds=words["ageing"]), "max_hold": timedelta(seconds=words["max_hold"])}
-        values = times | {"declared": words if name in declared else None}
+        said = before.get(name) or {}
+        times = {word: timedelta(seconds=words[word]) for word in _TIMES if words[word] != said.get(word)}
+        values: dict[str, Any] = times | {"declared": words if name in declared else None}
         insert = postgresql.insert(ReactivePool).values(name=name, **values)
         session.execute(insert.on_conflict_do_update(index_elements=["name"], set_=values))
         if name in declared:
-            limits.configure(session, queue_of(name), max_parallel=words["max_parallel"], rate=words["rate_limit"])
+            limits.configure(session, queue_of(name), **limits.moved(words, said))
 
 
 def configure(

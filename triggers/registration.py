@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import shlex
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -16,10 +17,13 @@ from triggers.ctl import Parameter
 from triggers.definition import Definition, queue_of
 from triggers.trigger import Trigger
 
+log = logging.getLogger(__name__)
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: By name, those of all modules that were imported.
 declared: dict[str, Definition] = {}
+_bodies: dict[str, Any] = {}
 
 
 def reactive(
@@ -66,6 +70,7 @@ def reactive(
             time_limit=limit,
             code=definition.fingerprint(body),
         )
+        _refuse_twice(name, body)
         declared[name] = made
         seconds = None if limit is None else limit.total_seconds()
         started_by = f"its trigger starts it; by hand: tidemill reactive run {shlex.quote(name)}"
@@ -73,6 +78,19 @@ def reactive(
         return function
 
     return declare
+
+
+def _refuse_twice(name: str, body: Any) -> None:
+    """Of two triggers of one function, or two functions of one name, only the last would count."""
+    before, _bodies[name] = _bodies.get(name), body
+    if before is body and name in declared:
+        raise BadRequest(f"{name} stands under @reactive twice: join its triggers with Any(…) or All(…)")
+    here, there = (getattr(each, "__code__", None) for each in (body, before))
+    if here and there and here.co_filename == there.co_filename and here.co_firstlineno != there.co_firstlineno:
+        log.warning(
+            "%s is declared in lines %s and %s of its module: only the latter counts; give one of them another name",
+            *(name, there.co_firstlineno, here.co_firstlineno),
+        )
 
 
 def _name_of(function: Any, celery_task: bool) -> str:  # noqa: FBT001

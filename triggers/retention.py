@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased
 
+from app.checks import limited
 from app.db import transaction
 from app.settings import settings
 from app.stream import TransactionId
@@ -35,6 +36,7 @@ class Report:
     more: bool = False
 
 
+@limited
 def run_once(limit: int = LIMIT) -> Report:
     """Removes at most `limit` of the oldest of each."""
     with transaction() as session:

@@ -11,7 +11,7 @@ Promises:
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -25,7 +25,7 @@ from app.arrays import Array
 from app.prepared import Prepared
 from triggers import values
 from triggers.launching import Decision, launch
-from triggers.model import LIVE, TASK, CtlSeen, ReactiveTask, RunId, TaskRun
+from triggers.model import IS_BASELINE, LIVE, TASK, Ctl, CtlSeen, ReactiveLeaf, ReactiveTask, RunId, TaskRun
 from triggers.trigger import Trigger, from_json
 from triggers.values import Values
 
@@ -130,6 +130,33 @@ def baseline(session: Session, found: Values, tasks: Sequence[tuple[str, Trigger
         concerned = sa.update(ReactiveTask).where(ReactiveTask.name.in_(names))
         session.execute(concerned.values(generation=ReactiveTask.generation + 1))
     return names
+
+
+def take_first(session: Session, names: Collection[str]) -> frozenset[str]:
+    """T12: the same, whatever else their triggers wait for and whether they may start: the first value of a parameter
+    is what counts, not that with which the rest comes true. Tasks that another transaction is changing just now are
+    left to whoever comes next."""
+    return frozenset(session.connection().execute(taking_first(everything=False), {"names": sorted(names)}).scalars())
+
+
+@cache
+def taking_first(*, everything: bool = True) -> Any:
+    task, leaf = ReactiveTask, ReactiveLeaf
+    seen = sa.and_(CtlSeen.task == task.name, CtlSeen.entity == leaf.entity, CtlSeen.parameter == leaf.parameter)
+    first = (
+        sa.select(task.name, leaf.entity, leaf.parameter, Ctl.value)
+        .join(leaf, leaf.task_id == task.id)
+        .join(Ctl, sa.and_(Ctl.entity == leaf.entity, Ctl.parameter == leaf.parameter))
+        .where(IS_BASELINE, leaf.latched, ~sa.exists().where(seen))
+        .with_for_update(of=task, skip_locked=True)
+    )
+    if not everything:
+        first = first.where(task.name == sa.any_(sa.bindparam("names", type_=Array(sa.Text))))
+    rows = first.cte("first")
+    insert = postgresql.insert(CtlSeen).from_select(["task", "entity", "parameter", "value"], sa.select(*rows.c))
+    taken = insert.on_conflict_do_nothing().returning(CtlSeen.task).cte("taken")
+    concerned = sa.update(task).where(task.name.in_(sa.select(taken.c.task)))
+    return concerned.values(generation=task.generation + 1).returning(task.name)
 
 
 def _release(session: Session, names: list[str]) -> None:

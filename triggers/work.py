@@ -37,7 +37,7 @@ from triggers.launching import Check
 from triggers.model import RUN, TASK, ReactiveTask, RunKind, TaskRun
 from triggers.registration import declared
 from triggers.run import Run
-from triggers.starting import start_ready
+from triggers.starting import baseline, start_ready
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +120,9 @@ class OneRun:
             # First the task, as everybody who locks both.
             task = session.execute(_TASK, {"name": self.task}).one_or_none()
             found = values.read(session, [(self.task, definition.trigger)])
+            if task is not None and task.first_run == "baseline" and self.row.kind == RunKind.REGULAR:
+                # What has come since its trigger fired is no part of it.
+                baseline(session, found, [(self.task, definition.trigger)])
             snapshot = found.snapshot(self.task, definition.trigger)
             verdict = found.check(self.task, definition.trigger)
             drop = self._no_reason(task, definition, fired=verdict.fired)
@@ -270,7 +273,7 @@ class OneRun:
 
 
 _TASK: sa.Select[Any] = (
-    sa.select(TASK.c.paused, TASK.c.removed_at, TASK.c.seen_epoch, TASK.c.trigger)
+    sa.select(TASK.c.paused, TASK.c.removed_at, TASK.c.seen_epoch, TASK.c.trigger, TASK.c.first_run)
     .where(TASK.c.name == sa.bindparam("name"))
     .with_for_update()
 )

@@ -130,19 +130,20 @@ def _ending(model: type[Claimable], rows: Sequence[tuple[Any, ...]], *, in_batch
     arrays = [sa.cast([row[i] for row in rows], Array(each.type)) for i, each in enumerate(named)]
     ours = sa.func.unnest(*arrays).table_valued(*named).render_derived(name="ours")
     values: dict[str, Any] = {"pass_key": None, "recovery_time": None, **model.released()}
-    later: Any = model.not_before
+    turn = sa.case((ours.c.turn > 0, sa.func.now() + _span(ours.c.turn)))
     if in_batch:
         values |= {"state": model.WAITING, "alone": True, "attempts": sa.func.greatest(model.attempts - 1, 0)}
+        values["not_before"] = sa.func.greatest(model.not_before, turn)
     else:
         state = sa.case((model.exhausted(), model.PARKED), else_=model.WAITING)
         wait = DELAY.total_seconds() * sa.func.power(2, sa.func.least(model.attempts, 10) - 1)
-        later = sa.func.now() + _span(sa.func.least(wait, DELAY_MOST.total_seconds()))
+        # Turn after backoff: whose turn is shorter than their backoff would all start at its end.
+        values["not_before"] = sa.func.now() + _span(sa.func.least(wait, DELAY_MOST.total_seconds()) + ours.c.turn)
         values["state"] = sa.cast(state, table.c.state.type)
-    turn = sa.case((ours.c.turn > 0, sa.func.now() + _span(ours.c.turn)))
     return (
         sa.update(table)
         .where(*(column == ours.c[column.name] for column in columns))
-        .values(**values, not_before=sa.func.greatest(later, turn))
+        .values(**values)
         .returning(*columns, model.state)
     )
 

@@ -34,9 +34,10 @@ class Past(Moment):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         found = super().convert(value, param, ctx)
         try:
-            return found if isinstance(found, datetime) else datetime.now(UTC) - found
+            return (found if isinstance(found, datetime) else datetime.now(UTC) - found).astimezone(UTC)
         except OverflowError:
-            self.fail(f"{value!r} is too long ago", param, ctx)
+            far = "further away than time goes" if isinstance(found, datetime) else "too long ago"
+            self.fail(f"{value!r} is {far}", param, ctx)
 
 
 class Span(click.ParamType[timedelta]):

@@ -287,7 +287,8 @@ def _advise(tasks: Sequence[Dependent], to: datetime) -> None:
         if each.latched:
             click.echo(f"  tidemill reactive rewind {quoted} --to {_precise(to)}   # as if it had seen that last")
             click.echo(f"  tidemill reactive forget {quoted}   # as if it had never run")
-        click.echo(f"  tidemill reactive run {quoted} --record   # once, by hand, and keep what it saw")
+        else:
+            click.echo(f"  tidemill reactive run {quoted} --record   # once, by hand, and keep what it saw")
 
 
 def _dotted(name: Parameter) -> str:

@@ -9,11 +9,12 @@ from typing import Any
 
 import click
 
-from app import outbox
+from app import audit, outbox
 from app.cli.arguments import Past, limit_option
 from app.cli.output import agree, document, json_option, several, table, told_of_more, when, yes_option
 from app.db import transaction
-from app.events import Event, Subscriber, subscribe, unsubscribe
+from app.events import Event, Subscriber, subscribe
+from app.events.subscriptions import delete_queue, forget
 from app.health.events import failing, told
 from app.outbox import listing
 from app.outbox.replay import first_since, preview
@@ -99,7 +100,9 @@ def replay(*, since: datetime, yes: bool) -> None:
         click.echo(f"there is no event since {since.astimezone(UTC):%Y-%m-%d %H:%M:%S}")
         return
     agree(f"Publish up to {several(count, 'event')} again, before anything new?", yes=yes)
-    first = outbox.replay(since)
+    with transaction() as session:
+        first = outbox.replay(since, session)
+        audit.record(session, "event.replay", "events", since=since.isoformat())
     click.echo(f"{several(count, 'event')} from sequence {first} on, as far as they were published, come again")
 
 
@@ -115,7 +118,9 @@ def subscribe_(*, name: str, patterns: tuple[str, ...]) -> None:
     Examples:
       tidemill events subscribe mail 'offer.expire' 'order.*'
     """
-    subscribe(name, *patterns)
+    with transaction() as session:
+        subscribe(name, *patterns, session=session)
+        audit.record(session, "event.subscribe", name, patterns=list(patterns))
     click.echo(f"{name} gets {', '.join(patterns)} from now on")
 
 
@@ -125,7 +130,10 @@ def subscribe_(*, name: str, patterns: tuple[str, ...]) -> None:
 def unsubscribe_(*, name: str, yes: bool) -> None:
     """Ends a subscription, and deletes its queue with what is in it."""
     agree(f"End the subscription {name}, and delete what waits for it?", yes=yes)
-    gone = unsubscribe(name)
+    with transaction() as session:
+        forget(session, name)
+        audit.record(session, "event.unsubscribe", name)
+    gone = delete_queue(name)
     click.echo(f"{name} gets nothing more" + ("" if gone else "; the broker is away: the relay deletes its queue"))
 
 

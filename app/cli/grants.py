@@ -20,11 +20,11 @@ _RUNTIME = (
     "grant usage, select on all sequences in schema {schema} to {role}",
     "grant execute on all functions in schema {schema} to {role}",
 )
+#: What a producer may call, and nothing else of the schema.
+OF_PRODUCERS = ("enqueue", "advance", "advance_many", "offer")
 _PRODUCER = (
     "grant usage on schema {schema} to {role}",
-    "grant execute on function {schema}.enqueue to {role}",
-    "grant execute on function {schema}.advance, {schema}.advance_many to {role}",
-    "grant execute on function {schema}.offer to {role}",
+    *(f"grant execute on function {{schema}}.{name} to {{role}}" for name in OF_PRODUCERS),
 )
 
 

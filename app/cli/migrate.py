@@ -9,9 +9,12 @@ import sqlalchemy as sa
 
 from app import migrate as schema
 from app.cli import grants, modules
+from app.cli.output import document, json_option
 from app.db import SCHEMA, engine
 from app.errors import DatabaseError
 from app.settings import settings
+
+_CALLS = ", ".join(f"{SCHEMA}.{name}" for name in grants.OF_PRODUCERS)
 
 
 class _Progress(logging.Handler):
@@ -26,9 +29,14 @@ class _Progress(logging.Handler):
 @click.option("--check", is_flag=True, help="Change nothing; exit 1 if the schema is not that of this release.")
 @click.option("--grant", "roles", metavar="ROLE", multiple=True, help="Give ROLE what workers and services need.")
 @click.option(
-    "--grant-producer", "producers", metavar="ROLE", multiple=True, help="Let ROLE call tidemill.enqueue only."
+    "--grant-producer",
+    "producers",
+    metavar="ROLE",
+    multiple=True,
+    help=f"Let ROLE call the functions of producers and nothing else: {_CALLS}.",
 )
-def migrate(*, check: bool, roles: tuple[str, ...], producers: tuple[str, ...]) -> None:
+@json_option
+def migrate(*, check: bool, roles: tuple[str, ...], producers: tuple[str, ...], as_json: bool) -> None:
     """Brings the schema to this release.
 
     Run it with every deployment. It also makes the tasks of TIDEMILL_MODULES known to producers in SQL, and gives roles
@@ -37,14 +45,16 @@ def migrate(*, check: bool, roles: tuple[str, ...], producers: tuple[str, ...]) 
     \b
     Examples:
       tidemill migrate
-      tidemill migrate --check
+      tidemill migrate --check --json
       tidemill migrate --grant shop_worker --grant-producer shop_web
     """
     if check:
         if roles or producers:
             raise click.UsageError("--check changes nothing: leave out --grant.")
-        _check()
+        _check(as_json=as_json)
         return
+    if as_json:
+        raise click.UsageError("--json goes with --check: migrating tells of each step.")
     upgrade()
     if settings().modules:
         for line in modules.make_known():
@@ -54,11 +64,20 @@ def migrate(*, check: bool, roles: tuple[str, ...], producers: tuple[str, ...]) 
         click.echo(f"role {role}: may run workers and services")
     for role in producers:
         grants.grant_producer(engine(), role)
-        click.echo(f"role {role}: may enqueue by tidemill.enqueue")
+        click.echo(f"role {role}: may call {_CALLS}")
 
 
-def _check() -> None:
+def _check(*, as_json: bool) -> None:
     state = schema.state(engine())
+    if as_json:
+        told = {
+            "schema": SCHEMA,
+            "current": state.current,
+            "wanted": state.wanted,
+            "is_current": state.current_is_wanted,
+        }
+        document(told)
+        click.get_current_context().exit(0 if state.current_is_wanted else 1)
     if state.current_is_wanted:
         click.echo(f"schema {SCHEMA}: at revision {state.wanted}, which is current")
         return

@@ -52,6 +52,6 @@ def refuse_names_of_ours() -> None:
     here, ours = Path.cwd(), Path(str(files("app"))).parent
     if here == ours:
         return
-    for name in ("app", "celeryconfig", "processes", "recovery", "stages", "tidemill", "triggers"):
+    for name in ("app", "processes", "recovery", "stages", "tidemill", "triggers"):
         if (here / f"{name}.py").exists() or (here / name / "__init__.py").exists():
             raise SettingsError(f"{here / name} hides Tidemill's own module {name!r}: rename it, or work elsewhere")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from app.cli.job_filters import FILTERS as JOB_FILTERS
 from app.cli.job_filters import LOG_ONLY
 from app.cli.job_filters import filters_of as job_filters_of
 from app.cli.operation_words import follow, item_words, rate_words
-from app.cli.output import agree, several, table, yes_option
+from app.cli.output import agree, document, json_option, several, table, yes_option
 from app.cli.process_search import filter_options, filters_of, template_options, words_of
 from app.cli.process_words import ProcessId
 from app.db import transaction
@@ -41,6 +42,7 @@ _WHAT = {
     Kind.RESTART_TASK: "item",
 }
 
+_HOW = ("dry_run", "rate", "priority", "reason", "wait", "yes", "as_json")
 _every: Callable[[Any], Any] = click.option("--all", "every", is_flag=True, help="Everything there is.")
 _COMMON: tuple[Callable[[Any], Any], ...] = (
     click.option("--limit", type=click.IntRange(1), help="No more than so many, such as to try it with a few first."),
@@ -56,6 +58,7 @@ _COMMON: tuple[Callable[[Any], Any], ...] = (
     click.option("--reason", metavar="TEXT", help="Why: kept with it, and in the audit."),
     click.option("--wait", is_flag=True, help="Show how far it is until it has ended; Ctrl-C leaves it going."),
     yes_option,
+    json_option,
 )
 _repeat: Callable[[Any], Any] = click.option(
     "--repeat", is_flag=True, help="Also call what is not repeatable again; else such processes are skipped."
@@ -90,8 +93,23 @@ def _only_one(said: dict[str, bool]) -> None:
         raise click.UsageError(f"Say which: {', '.join(words)} or {last}; one of them.")
 
 
-def _start(order: Order, *, dry_run: bool, rate: str, priority: int, reason: str | None, wait: bool, yes: bool) -> None:
+def _start(
+    order: Order,
+    *,
+    dry_run: bool,
+    rate: str,
+    priority: int,
+    reason: str | None,
+    wait: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    if as_json and not dry_run:
+        raise click.UsageError("--json shows what would be done: give --dry-run as well")
     found = operations.preview(order)
+    if as_json:
+        document(asdict(found))
+        return
     if not found.total:
         click.echo("Nothing matches.")
         return
@@ -122,7 +140,7 @@ def _show(order: Order, found: Preview) -> None:
 
 def _split(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What says which, and what says how."""
-    how = {word: given.pop(word) for word in ("dry_run", "rate", "priority", "reason", "wait", "yes")}
+    how = {word: given.pop(word) for word in _HOW}
     return given, how
 
 

@@ -85,10 +85,13 @@ def restart(
     """
     if as_json and not dry_run:
         raise click.UsageError("--json shows what would be done again: give --dry-run as well")
+    with_arguments = given["args"] is not None or given["kwargs"] is not None
+    if with_arguments and given["result"] is not UNCHANGED:
+        raise click.UsageError("A task whose --result is given is not called: give it no arguments.")
     found = standing(process_id)
     if found.state is ProcessState.REGISTERED:
         raise BadRequest(f"process {process_id} has not begun: there is nothing to do again")
-    if given["args"] is not None or given["kwargs"] is not None:
+    if with_arguments:
         _import_modules()
     planned = operate.preview(process_id, task, copy=copy, **given)
     if as_json:

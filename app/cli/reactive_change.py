@@ -51,7 +51,7 @@ def run(*, task: str, record: bool, since: datetime | None, until: datetime | No
     with transaction() as session:
         _warn(session, reason_of(session, name))
         if record and window is not None:
-            _warn_of_going_back(preview.rewind(session, name, window[1]).seen)
+            _say_what_stays(preview.rewind(session, name, window[1]).seen)
 
 
 def _window(since: datetime | None, until: datetime | None) -> tuple[datetime, datetime] | None:
@@ -74,11 +74,11 @@ def _warn(session: Session, why: Why) -> None:
         click.echo(f"Note: pool {pool.name} is paused: tidemill queue resume {shlex.quote(queue)}", err=True)
 
 
-def _warn_of_going_back(seen: tuple[Seen, ...]) -> None:
+def _say_what_stays(seen: tuple[Seen, ...]) -> None:
     for each in seen:
         click.echo(
-            f"Note: {each.entity}.{each.parameter} was seen up to {named(each.before)}: with --record, what comes "
-            "after the window is new to the task again",
+            f"Note: {each.entity}.{each.parameter} was seen up to {named(each.before)}, and stays so: --record takes "
+            "nothing back; to process again from a time on: tidemill reactive rewind",
             err=True,
         )
 

@@ -73,8 +73,10 @@ class Readiness:
         except (DatabaseError, SQLAlchemyError):
             reported = set()
         missing = [name for pid, name in workers.items() if pid not in reported]
+        # What listens there in the place of one that has ended is somebody else.
+        alive = {child.spec.name for child in self._supervisor.children if child.pid is not None}
         ports = {"flower": self._ports.flower, "console": self._ports.console}
-        return missing or [name for name, port in ports.items() if not self._listens(port)]
+        return missing or [name for name, port in ports.items() if name not in alive or not self._listens(port)]
 
     @staticmethod
     def _listens(port: int) -> bool:

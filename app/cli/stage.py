@@ -179,7 +179,7 @@ def _show_visits(visits: list[Visit], empty: str) -> None:
     )
     for visit in visits:
         if visit.chain is not None and visit.hops > 1:
-            click.echo(f"{visit.stage}: {visit.hops} changes led here without a pause: {visit.chain}")
+            click.echo(f"{visit.stage}: {visit.hops} visits led here without a pause: {visit.chain}")
 
 
 def _lane(visit: Visit) -> str | None:

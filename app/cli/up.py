@@ -50,6 +50,10 @@ def up(*, demo: bool, workers: int, flower_port: int | None, console_port: int |
       tidemill up --demo
     """
     modules.refuse_names_of_ours()
+    ports = Ports(
+        _port("--flower-port", flower_port, FLOWER_PORT),
+        _port("--console-port", console_port, settings().console_port),
+    )
     with Interrupts() as interrupts, ExitStack() as stack:
         paths = demos.prepare() if demo else []
         servers = stack.enter_context(_servers())
@@ -59,7 +63,6 @@ def up(*, demo: bool, workers: int, flower_port: int | None, console_port: int |
             demos.create_tables()
         for line in modules.make_known():
             click.echo(line)
-        ports = Ports(_port(flower_port, FLOWER_PORT), _port(console_port, settings().console_port))
         # Of the demo's hundreds of jobs, those are shown that something happens to.
         specs = services.specs(
             workers, modules.user_queues(), ports.flower, ports.console, "WARNING" if demo else "INFO"
@@ -71,7 +74,11 @@ def up(*, demo: bool, workers: int, flower_port: int | None, console_port: int |
         _run(interrupts, servers, specs, env, ports, demo=demo)
 
 
-def _port(given: int | None, usual: int) -> int:
+def _port(option: str, given: int | None, usual: int) -> int:
+    if given is not None and not is_free(given):
+        raise click.ClickException(
+            f"{option}: port {given} of this machine is taken by another program: give another one"
+        )
     return given or (usual if usual and is_free(usual) else free_port())
 
 

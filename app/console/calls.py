@@ -115,12 +115,14 @@ class Calls:
         asked = await self.in_thread(lambda: _checked(endpoint, holder, request, body))
         if endpoint.waits is None:
             return await self.in_thread(lambda: endpoint.run(asked)) or endpoint.nothing
-        found = await self._lookout.wait(
-            f"{endpoint.name} {sorted(asked.path.items())}",
-            endpoint.waits(asked),
-            lambda: self.in_thread(lambda: endpoint.run(asked)),
-            lambda: _gone(request),
-        )
+
+        async def look() -> Answer | None:
+            # The token may have been revoked while it waited.
+            await self._holder(request)
+            return await self.in_thread(lambda: endpoint.run(asked))
+
+        place = f"{endpoint.name} {sorted(asked.path.items())}"
+        found = await self._lookout.wait(place, endpoint.waits(asked), look, lambda: _gone(request))
         return found or endpoint.nothing
 
     async def in_thread(self, work: Callable[[], T]) -> T:

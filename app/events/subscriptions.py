@@ -51,12 +51,19 @@ def unsubscribe(name: str, url: str | None = None) -> bool:
     """Forgets the subscription and what its subscriber has seen, and deletes the queue with what is in it. False: the
     broker is away; the relay deletes the queue, unless it is restarted before."""
     with transaction() as session:
-        gone = session.execute(
-            sa.delete(EventSubscription).where(EventSubscription.name == name).returning(EventSubscription.name)
-        ).one_or_none()
-        if gone is None:
-            raise NotFound(f"there is no subscription {name!r}: see 'tidemill events subscriptions'")
-        session.execute(sa.delete(EventSeen).where(EventSeen.subscriber == name))
+        forget(session, name)
+    return delete_queue(name, url)
+
+
+def forget(session: Session, name: str) -> None:
+    gone = sa.delete(EventSubscription).where(EventSubscription.name == name).returning(EventSubscription.name)
+    if session.execute(gone).one_or_none() is None:
+        raise NotFound(f"there is no subscription {name!r}: see 'tidemill events subscriptions'")
+    session.execute(sa.delete(EventSeen).where(EventSeen.subscriber == name))
+
+
+def delete_queue(name: str, url: str | None = None) -> bool:
+    """False: the broker is away."""
     with closing(connection(url or settings().resolved_events_url())) as broker:
         try:
             broker.ensure_connection(max_retries=0, reraise_as_library_errors=False)

@@ -149,15 +149,18 @@ def log(
     """Writes an execution of each job that is in the queue, and ours if a pass is given; call it before the job leaves.
 
     From row to row within the database: arguments that came in by SQL need not be such as Python can write again.
-    Without `started` there was no execution, or nobody knows when it began but the claim.
+    Without `started` there was no execution, or nobody knows when it began but the claim. What is not running has a
+    worker and a beginning of its last claim, which is no part of this.
     """
     now = sa.func.clock_timestamp()
     mine = sa.true() if pass_key is None else JOB.c.pass_key == pass_key
     held = sa.select(JOB).where(_among(ids), mine).order_by(JOB.c.id).with_for_update().cte("held")
     began = held.c.claimed_at if started is None else now - timedelta(seconds=time.monotonic() - started)
+    runs = held.c.state == sa.literal_column("'running'")
     columns = _copied(held.c) | {
+        "worker": sa.case((runs, held.c.claimed_by)),
         "outcome": sa.cast(outcome, JOB_LOG.c.outcome.type),
-        "started_at": began,
+        "started_at": sa.case((runs, began)),
         "ended_at": now,
     }
     columns |= {name: sa.cast(value, JOB_LOG.c[name].type) for name, value in more.items()}

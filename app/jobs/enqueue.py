@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -27,7 +28,10 @@ from app.errors import BadRequest, UnknownTask, Unsupported
 from app.jobs import payload
 from app.jobs.batches import size_of
 from app.jobs.model import JOB, KEY_IS_TAKEN, Job, JobId
+from app.jobs.options import refuse_options
 from app.registry import registry
+
+log = logging.getLogger(__name__)
 
 JOBS = "jobs"
 #: The most that a priority, a delay or a number of attempts is read from the database as.
@@ -53,21 +57,6 @@ class _Task(Protocol):
     max_retries: int | None
 
 
-#: Options of a signature that a durable job has its own words for, or cannot have; what to do instead.
-_REFUSED = {
-    "countdown": "pass eta= to enqueue, as seconds or a datetime",
-    "eta": "pass eta= to enqueue",
-    "expires": "pass expires= to enqueue",
-    "link": "enqueue the next task inside this one, in this_job().transaction()",
-    "link_error": "handle the failure in the task, or look for it in the job log",
-    "chord": "use a process of deciders and actors",
-    "group_id": "enqueue each task of the group with enqueue_many",
-    "chain": "enqueue the next task inside this one, in this_job().transaction()",
-    "reply_to": "read results from the job log",
-    "task_id": "use key= and the job id",
-}
-
-
 def enqueue(
     signature: Signature,
     *,
@@ -85,7 +74,7 @@ def enqueue(
     row = wish.row(signature, facts)
     with joined(_checked(session)) as tx, tracing.put_in(row["task"], row["queue"]) as span:
         row["trace"] = span.traceparent
-        return _insert(tx, row, facts.ticket)
+        return _insert(tx, row, facts.name)
 
 
 def enqueue_many(
@@ -109,7 +98,7 @@ def enqueue_many(
             facts = known[name] = wish.facts(signature)
         row = wish.row(signature, facts)
         rows.append(row)
-        bells[row["queue"]] = facts.ticket
+        bells[row["queue"]] = facts.name
     with joined(_checked(session)) as tx, tracing.put_in(f"{len(rows)} jobs", ", ".join(bells)) as span:
         ids = _insert_many(tx, rows, span.traceparent)
         for name, ticket in bells.items():
@@ -128,15 +117,17 @@ def _checked(session: Session | scoped_session[Session] | None) -> Session | Non
     return session
 
 
+#: Celery's, of a call against the function's signature. None: the task is declared `typing=False`, or `@batched`.
+Check = Callable[..., None] | None
+
+
 class _Facts(NamedTuple):
     """What a call needs to know of a task; found once for many calls of it."""
 
     name: str
     queue: str
     max_attempts: int
-    ticket: str
-    #: Celery's check of a call against the function's signature. None: it is declared `typing=False`, or `@batched`.
-    check: Callable[..., None] | None
+    check: Check
 
 
 @dataclass(frozen=True)
@@ -171,22 +162,17 @@ class _Wish:
 
     def facts(self, signature: Signature) -> _Facts:
         task = task_of(signature)
-        check = getattr(task, "__header__", None) if task.typing and not size_of(task.run) else None
-        return _Facts(task.name, queue_of(task, {}), attempts_of(task, self.max_attempts), ticket_name(task), check)
+        attempts = attempts_of(task, self.max_attempts)
+        return _Facts(task.name, queue_of(task, {}), attempts, check_of(task))
 
     def row(self, signature: Signature, facts: _Facts) -> dict[str, Any]:
         options = signature.options
         queue, rank = self.queue, self.rank
         if options:
-            _refuse(facts.name, options)
+            refuse_options(facts.name, options)
             queue = queue or (options.get("queue") and queue_name(options["queue"]))
             rank = payload.rank_of(options.get("priority") or 0) if rank is None else rank
-        args, kwargs = payload.arguments(facts.name, signature.args, signature.kwargs)
-        if facts.check is not None:
-            try:
-                facts.check(*signature.args, **signature.kwargs)
-            except TypeError as error:
-                raise BadRequest(f"{facts.name} cannot be called so: {error}") from None
+        args, kwargs = arguments_of(facts.name, signature, facts.check)
         return {
             "queue": queue or facts.queue,
             "task": facts.name,
@@ -199,10 +185,19 @@ class _Wish:
         }
 
 
-def _refuse(task: str, options: Mapping[str, Any]) -> None:
-    for option, instead in _REFUSED.items():
-        if options.get(option):
-            raise Unsupported(f"{task}: a durable job cannot have {option}: {instead}")
+def check_of(task: Any) -> Check:
+    return getattr(task, "__header__", None) if task.typing and not size_of(task.run) else None
+
+
+def arguments_of(task: str, signature: Signature, check: Check) -> tuple[str, str]:
+    """As JSON text, if the function can be called so."""
+    texts = payload.arguments(task, signature.args, signature.kwargs)
+    if check is not None:
+        try:
+            check(*signature.args, **signature.kwargs)
+        except TypeError as error:
+            raise BadRequest(f"{task} cannot be called so: {error}") from None
+    return texts
 
 
 def task_of(signature: Signature) -> Any:
@@ -212,11 +207,24 @@ def task_of(signature: Signature) -> Any:
     if getattr(signature, "subtask_type", None) is not None:
         raise Unsupported(f"a {signature.subtask_type} cannot be a job: enqueue its tasks one by one")  # type: ignore[attr-defined]
     try:
-        return signature.type  # type: ignore[attr-defined]
+        task = signature.type  # type: ignore[attr-defined]
     except KeyError:
         raise UnknownTask(
             f"no task named {signature.task!r} is registered: import its module, or name it in TIDEMILL_MODULES"
         ) from None
+    if task.name.startswith("__main__."):
+        _warn_of_script(task.name)
+    return task
+
+
+@cache
+def _warn_of_script(task: str) -> None:
+    """Once: some program may work off its own queue."""
+    log.warning(
+        "%s is defined in the program itself, which workers do not import: its jobs wait for a worker that knows this "
+        "name; define it in a module of TIDEMILL_MODULES",
+        task,
+    )
 
 
 def queue_of(task: Any, options: Mapping[str, Any]) -> str:
@@ -243,11 +251,6 @@ def attempts_of(task: _Task, asked: int | None = None) -> int:
     if type(asked) is not int or not 1 <= asked <= ATTEMPTS_LIMIT:
         raise BadRequest(f"max_attempts={asked!r} must be a whole number from 1 to {ATTEMPTS_LIMIT}")
     return asked
-
-
-def ticket_name(task: Any) -> str:
-    """The task's own, which is what Flower shows; but Celery would hold back tickets of a task with a `rate_limit`."""
-    return doorbell.GENERIC if getattr(task, "rate_limit", None) else str(task.name)
 
 
 def _insert(session: Session, row: dict[str, Any], ticket: str) -> JobId:

@@ -87,7 +87,8 @@ JOB.append_constraint(
 # These queues are worked off by others, who know nothing of jobs.
 JOB.append_constraint(sa.CheckConstraint(f"queue !~ '{RESERVED}'", name="queue_not_reserved"))
 KEY_IS_TAKEN = sa.and_(Job.key.is_not(None), Job.state == sa.literal_column("'waiting'"))
-sa.Index("job_key", Job.key, unique=True, postgresql_where=KEY_IS_TAKEN)
+KEY_INDEX = "job_key"
+sa.Index(KEY_INDEX, Job.key, unique=True, postgresql_where=KEY_IS_TAKEN)
 sa.Index("job_parked", Job.queue, Job.id, postgresql_where=Job.state == sa.literal_column("'parked'"))
 claim_indexes(Job, Lane.MAIN)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
 from app import audit
-from app.db import transaction
+from app.db import joined, transaction
 from app.jobs import manage, schedules
 from app.jobs.enqueue import Moment
 from app.jobs.model import JobId, JobLog
@@ -16,13 +17,13 @@ from app.jobs.model import JobId, JobLog
 IDS_TOLD = 100
 
 
-def cancel(job_id: int, *, reason: str | None = None) -> int | None:
+def cancel(job_id: int, *, reason: str | None = None, session: Session | None = None) -> int | None:
     """The id of the execution by which its log says so: by it, the job can be put in again."""
-    with transaction() as session:
-        manage.cancel(job_id, session=session)
+    with joined(session) as tx:
+        manage.cancel(job_id, session=tx)
         last = sa.select(sa.func.max(JobLog.id)).where(JobLog.job_id == job_id)
-        entry: int | None = session.execute(last).scalar_one()
-        audit.record(session, "job.cancel", _subject(job_id), reason=reason)
+        entry: int | None = tx.execute(last).scalar_one()
+        audit.record(tx, "job.cancel", _subject(job_id), reason=reason)
         return entry
 
 

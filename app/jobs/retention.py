@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from app.checks import limited
 from app.db import transaction
 from app.jobs.model import JobLog
 from app.settings import settings
@@ -19,6 +20,7 @@ class Report:
     more: bool = False
 
 
+@limited
 def run_once(limit: int = LIMIT) -> Report:
     """Removes at most `limit` of the oldest entries that are over age."""
     with transaction() as session:

@@ -1,7 +1,8 @@
 """Periodic jobs (J9): durable rows, each slot fired once for the cluster, however many services look.
 
 The slot moves in the transaction that enqueues the job, under the lock of the row: a service that dies in between has
-done neither, two that look at once fire once.
+done neither, two that look at once fire once. Where a stranger's open transaction has to do with the job that still
+waits, that timetable stays due, and the others fire.
 """
 
 from __future__ import annotations
@@ -13,26 +14,55 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
 from app import faults
+from app.arrays import Array
+from app.checks import limited
 from app.clock import duration
 from app.db import joined, transaction
 from app.errors import BadRequest, NotFound, SettingsError, Unavailable
 from app.jobs import payload
-from app.jobs.enqueue import Signature, attempts_of, insert_rows, queue_name, queue_of, task_of
-from app.jobs.model import PeriodicJob
+from app.jobs.enqueue import (
+    Signature,
+    arguments_of,
+    attempts_of,
+    check_of,
+    insert_rows,
+    queue_name,
+    queue_of,
+    task_of,
+)
+from app.jobs.model import KEY_IS_TAKEN, Job, PeriodicJob
+from app.jobs.options import refuse_options
 from app.jobs.timetable import CatchUp, Timetable, due
 
 log = logging.getLogger(__name__)
 SLOTS_A_PASS = 1000
+#: What cannot fire is looked at again after so long.
+BROKEN = timedelta(minutes=1)
+#: How long a key that a stranger enqueues just now is waited for; and, after so many in a pass, each further one.
+LOCK_TIMEOUT, BLOCKED_MOST, THEN_TIMEOUT = "100ms", 3, "1ms"
+#: lock_not_available, deadlock_detected
+_IN_THE_WAY = ("55P03", "40P01")
 
 
 @dataclass(frozen=True)
 class Report:
+    """`busy`: a stranger's open transaction holds or enqueues the job of their key; the next pass tries again."""
+
     fired: int = 0
     jobs: int = 0
     broken: int = 0
+    busy: int = 0
+
+
+@dataclass(frozen=True)
+class _Firing:
+    row: PeriodicJob
+    jobs: list[dict[str, Any]]
+    following: datetime
 
 
 @dataclass(frozen=True)
@@ -62,7 +92,7 @@ def periodic(
     catch_up: str = "last",
     name: str | None = None,
     queue: str | None = None,
-    priority: int = 0,
+    priority: int | None = None,
     session: Session | None = None,
 ) -> str:
     """Enqueues the signature at each time of a cron line, or each interval. Returns its name, which is the task's
@@ -79,13 +109,14 @@ def periodic(
     except ValueError as error:
         raise BadRequest(str(error)) from None
     task = task_of(signature)
-    args, kwargs = payload.arguments(task.name, signature.args, signature.kwargs)
+    refuse_options(task.name, signature.options)
+    args, kwargs = arguments_of(task.name, signature, check_of(task))
     values = {
         "task": task.name,
         "args": args,
         "kwargs": kwargs,
         "queue": queue_name(queue) if queue is not None else queue_of(task, signature.options),
-        "rank": payload.rank_of(priority),
+        "rank": payload.rank_of(signature.options.get("priority") or 0 if priority is None else priority),
         "max_attempts": attempts_of(task),
         "catch_up": policy,
     }
@@ -139,9 +170,9 @@ def _as_json(text: str) -> Any:
     return sa.cast(sa.literal(text, sa.Text), postgresql.JSON)
 
 
+@limited
 def run_once(limit: int = 100) -> Report:
     """Fires what is due, at most `limit` timetables."""
-    fired = jobs = broken = 0
     with transaction() as session:
         now: datetime = session.execute(sa.select(sa.func.now())).scalar_one()
         # The arguments as they stand there: what cannot be read is parked by the worker of that one job.
@@ -154,24 +185,82 @@ def run_once(limit: int = 100) -> Report:
             .order_by(PeriodicJob.next_at)
             .limit(limit)
             .with_for_update(skip_locked=True)
-        )
-        for row, args, kwargs in rows:
-            try:
-                slots, following = due(
-                    Timetable(row.tz, row.cron, row.every), row.next_at, now, CatchUp(row.catch_up), SLOTS_A_PASS
-                )
-            except (BadRequest, ValueError, OverflowError) as error:
-                # Written by another hand, or a zone that this machine does not know: the others must fire.
-                log.error("periodic job %s cannot fire: %s", row.name, error)
-                row.next_at, broken = now + timedelta(minutes=1), broken + 1
-                continue
-            insert_rows(session, [_job(row, args, kwargs, slot) for slot in slots])
-            row.next_at = following
-            if slots:
-                row.fired_at, fired, jobs = slots[-1], fired + 1, jobs + len(slots)
+        ).all()
+        planned = [_planned(row, args, kwargs, now) for row, args, kwargs in rows]
+        firings = [each for each in planned if each is not None]
+        put_in, refused = _put_in(session, firings) if firings else ([], [])
+        for each in put_in:
+            each.row.next_at = each.following
+            if each.jobs:
+                each.row.fired_at = each.jobs[-1]["due_at"]
+        for each in refused:
+            each.row.next_at = now + BROKEN
         faults.reach("periodic.before_commit")
     faults.reach("periodic.committed")
-    return Report(fired, jobs, broken)
+    fired, jobs = sum(bool(each.jobs) for each in put_in), sum(len(each.jobs) for each in put_in)
+    broken = planned.count(None) + len(refused)
+    return Report(fired, jobs, broken, len(firings) - len(put_in) - len(refused))
+
+
+def _planned(row: PeriodicJob, args: str, kwargs: str, now: datetime) -> _Firing | None:
+    try:
+        table = Timetable(row.tz, row.cron, row.every)
+        slots, following = due(table, row.next_at, now, CatchUp(row.catch_up), SLOTS_A_PASS)
+    except (BadRequest, ValueError, OverflowError) as error:
+        # Written by another hand, or a zone that this machine does not know: the others must fire.
+        log.error("periodic job %s cannot fire: %s", row.name, error)
+        row.next_at = now + BROKEN
+        return None
+    return _Firing(row, [_job(row, args, kwargs, slot) for slot in slots], following)
+
+
+def _put_in(session: Session, firings: list[_Firing]) -> tuple[list[_Firing], list[_Firing]]:
+    """Those that nobody was in the way of, all at once or else one by one; and those that the database refuses.
+    Bounded, however many are blocked."""
+    free = _not_held(session, firings)
+    session.execute(_patience(LOCK_TIMEOUT))
+    if _kept_out(session, free) is None:
+        return free, []
+    put_in, refused, blocked = [], [], 0
+    for each in free:
+        match _kept_out(session, [each]):
+            case None:
+                put_in.append(each)
+            case OperationalError():
+                blocked += 1
+                if blocked == BLOCKED_MOST:
+                    session.execute(_patience(THEN_TIMEOUT))
+            case error:
+                log.error("periodic job %s cannot fire: %s", each.row.name, error.orig)
+                refused.append(each)
+    return put_in, refused
+
+
+def _not_held(session: Session, firings: list[_Firing]) -> list[_Firing]:
+    """Without those whose waiting job somebody holds. For what somebody enqueues just now there is no such look."""
+    keys = [job["key"] for each in firings for job in each.jobs]
+    waiting = sa.select(Job.key).where(Job.key == sa.any_(sa.cast(keys, Array(sa.Text))), KEY_IS_TAKEN)
+    ours = set(session.execute(waiting.with_for_update(skip_locked=True)).scalars())
+    theirs = set(session.execute(waiting).scalars()) - ours
+    return [each for each in firings if theirs.isdisjoint(job["key"] for job in each.jobs)]
+
+
+def _patience(timeout: str) -> sa.Select[Any]:
+    return sa.select(sa.func.set_config("lock_timeout", timeout, True))
+
+
+def _kept_out(session: Session, firings: list[_Firing]) -> DBAPIError | None:
+    """Puts in all of them, or none: by whom, or by what they are."""
+    try:
+        with session.begin_nested():
+            insert_rows(session, [job for each in firings for job in each.jobs])
+    except OperationalError as error:
+        if getattr(error.orig, "pgcode", None) not in _IN_THE_WAY:
+            raise
+        return error
+    except (IntegrityError, DataError) as error:
+        return error
+    return None
 
 
 def _job(row: PeriodicJob, args: str, kwargs: str, slot: datetime) -> dict[str, Any]:

@@ -266,7 +266,13 @@ class Broker:
             if self._amqp:
                 self._waiting[self._tag] = index
             self._producer.publish(
-                body, exchange=exchange, routing_key=key, delivery_mode=PERSISTENT, message_id=name, **_PLAIN
+                body,
+                exchange=exchange,
+                routing_key=key,
+                delivery_mode=PERSISTENT,
+                message_id=name,
+                headers=_headers(exchange, key),
+                **_PLAIN,
             )
         while self._waiting:
             try:
@@ -286,7 +292,11 @@ class Broker:
                 for queue in queues[each.routing_key]:
                     properties = {"delivery_mode": PERSISTENT, "message_id": str(each.id)}
                     message = channel.prepare_message(
-                        each.body.encode(), content_type=JSON, content_encoding=UTF8, properties=properties
+                        each.body.encode(),
+                        content_type=JSON,
+                        content_encoding=UTF8,
+                        headers=_headers(EXCHANGE.name, each.routing_key),
+                        properties=properties,
                     )
                     batch.publish(message, exchange="", routing_key=queue)
             try:
@@ -332,6 +342,11 @@ class Broker:
     def _answered(self, tag: int, *, multiple: bool) -> list[int]:
         tags = [each for each in self._waiting if each <= tag] if multiple else [tag]
         return [self._waiting.pop(each) for each in tags if each in self._waiting]
+
+
+def _headers(exchange: str, key: str) -> dict[str, str]:
+    """On Redis a message says nowhere else what it was published to."""
+    return {"tidemill_exchange": exchange, "tidemill_routing_key": key}
 
 
 def _count(channel: Any, queue: str) -> int:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app import faults
+from app.checks import limited
 from app.outbox import cursor, reading
 from app.outbox.broker import Broker, Refused, Wiped
 from app.outbox.cursor import State
@@ -208,6 +209,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
+@limited
 def run_once(limit: int = BATCH) -> Report:
     """One batch, over the connection of this process."""
     return _own.run_once(limit)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from app.checks import limited
 from app.db import transaction
 from app.outbox.model import Event, EventRelay
 from app.settings import settings
@@ -20,6 +21,7 @@ class Report:
     more: bool = False
 
 
+@limited
 def run_once(limit: int = LIMIT) -> Report:
     """Removes those of the `limit` lowest ids that are over age: the rest is younger, but for what is written at
     once. Nothing that is still to be published, or to be published again."""

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from app.arrays import Array
 from app.claims import storm
-from app.errors import BadRequest, Unavailable
+from app.errors import BadRequest, NotFound, Unavailable
 from app.jobs import manage
 from processes import operate, statements
 from processes.model import BROKEN_TASK, queue_of
@@ -187,5 +187,8 @@ def _rerun_reactive(session: Session, task: Task, item: Item) -> Outcome:
 
 
 def _rerun_job(session: Session, item: Item) -> Outcome:
-    made = manage.rerun([int(item.subject[0])], session=session)
-    return Outcome.done(f"job {made[0]}") if made else Outcome.skipped("the log has forgotten it")
+    try:
+        [made] = manage.rerun([int(item.subject[0])], session=session)
+    except NotFound:
+        return Outcome.skipped("the log has forgotten it")
+    return Outcome.done(f"job {made}")

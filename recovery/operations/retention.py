@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from app.checks import limited
 from app.db import transaction
 from app.settings import settings
 from recovery.operations.model import ITEM, LIVE, OPERATION, ItemState
@@ -21,6 +22,7 @@ class Report:
     more: bool = False
 
 
+@limited
 def run_once(limit: int = LIMIT) -> Report:
     """Removes at most `limit` items of the operation that ended first; then itself. Any number may run at once."""
     old = sa.and_(OPERATION.c.ended_at.is_not(None), OPERATION.c.ended_at < sa.func.now() - settings().log_retention)

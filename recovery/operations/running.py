@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session
 
 from app import faults
 from app.arrays import Array
+from app.checks import limited
 from app.db import autocommit, transaction
 from processes.accepting import ring
 from recovery.operations import acting, pacing, watching
@@ -44,6 +45,7 @@ class Report:
     more: bool = False
 
 
+@limited
 def run_once(limit: int = pacing.BATCH) -> Report:
     """At most `limit` items. Any number may run at once."""
     with autocommit() as connection:

@@ -77,7 +77,7 @@ class AskBatch(RemoteBatch):
                 self._ask_chunk(chunk, asked)
                 _refusals.pop(self.remote.whole_name, None)
             except RemoteFailed as failed:
-                for each in asked:
+                for each in asked - self._wishes.keys():
                     self._open(each, failed)
                 if failed.status in (*AWAY, *SLOW) and (refusal is None or refusal[1] is not failed):
                     log.warning("nobody is asked for %s: %s", QUIET, failed)
@@ -86,7 +86,10 @@ class AskBatch(RemoteBatch):
 
     def _ask_chunk(self, items: Sequence[stage_pb2.ShouldProcessBatchRequest.Item], asked: set[str]) -> None:
         request = stage_pb2.ShouldProcessBatchRequest(stage=self.stage, items=items, now=wire.moment_of(self.now()))
-        answers = self.call("ShouldProcessBatch", request, ASKING).answers
+        if (response := self.batched("ShouldProcessBatch", request, ASKING)) is None:
+            self._ask_singly(items)
+            return
+        answers = response.answers
         twice = told_twice(answers)
         for each in answers:
             if each.id in asked and each.id not in twice:
@@ -100,11 +103,28 @@ class AskBatch(RemoteBatch):
             else:
                 self._open(each, unanswered(self.remote, each, answers, asked))
 
-    def _wish(self, told: stage_pb2.ShouldProcessBatchResponse.Answer) -> bool | datetime | timedelta:
+    def _ask_singly(self, items: Sequence[stage_pb2.ShouldProcessBatchRequest.Item]) -> None:
+        for each in items:
+            state = each.state if each.HasField("state") else None
+            request = stage_pb2.ShouldProcessRequest(
+                stage=self.stage, entity=each.entity, state=state, now=wire.moment_of(self.now())
+            )
+            try:
+                self._wishes[each.entity.id] = self._at(self.call("ShouldProcess", request, ASKING))
+            except (BadOutcome, RemoteFailed) as error:
+                if isinstance(error, RemoteFailed) and error.status in (*AWAY, *SLOW):
+                    raise
+                self._open(each.entity.id, error)
+            self.refuse_lost()
+
+    def _at(self, answer: stage_pb2.ShouldProcessResponse) -> bool | datetime:
+        found = wire.wish(answer)
+        return found if isinstance(found, bool) else time_of(found, self.now())
+
+    def _wish(self, told: stage_pb2.ShouldProcessBatchResponse.Answer) -> bool | datetime:
         match told.WhichOneof("result"):
             case "answer":
-                answer = wire.wish(told.answer)
-                return answer if isinstance(answer, bool) else time_of(answer, self.now())
+                return self._at(told.answer)
             case "failure":
                 raise failure_of(self.remote, told.failure)
             case _:

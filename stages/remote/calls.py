@@ -25,7 +25,7 @@ from app.proto.tidemill.v1 import stage_pb2
 from stages.asker import ASKING, Limit
 from stages.batch import Batch
 from stages.remote import wire
-from stages.remote.client import DEADLINE, UNAUTHENTICATED, UNAVAILABLE, client_of
+from stages.remote.client import DEADLINE, UNAUTHENTICATED, UNAVAILABLE, UNIMPLEMENTED, client_of
 from stages.remote.service import Remote
 from stages.remote.wire import Sent
 from stages.store import Store
@@ -33,7 +33,7 @@ from stages.store import Store
 log = logging.getLogger(__name__)
 
 #: The service is away, or is not what it should be: no entity is to blame.
-AWAY = (UNAVAILABLE, UNAUTHENTICATED, "PERMISSION_DENIED", "UNIMPLEMENTED")
+AWAY = (UNAVAILABLE, UNAUTHENTICATED, "PERMISSION_DENIED", UNIMPLEMENTED)
 #: It, or one of the entities, is too much.
 SLOW = (DEADLINE, "RESOURCE_EXHAUSTED")
 _WORDS = {
@@ -42,7 +42,7 @@ _WORDS = {
     "RESOURCE_EXHAUSTED": "has too much to do",
     UNAUTHENTICATED: "does not know us",
     "PERMISSION_DENIED": "refuses us",
-    "UNIMPLEMENTED": "does not have this call",
+    UNIMPLEMENTED: "does not have this call",
 }
 #: What is said beside the entities, and around each.
 _OVERHEAD = 16 * 1024
@@ -85,13 +85,24 @@ class RemoteBatch(Batch):
             self._wake()
         return response
 
+    def batched(self, method: str, request: Any, span: timedelta) -> Any | None:
+        """None: the service has no such call; then each entity is a call by itself."""
+        if client_of(self.remote).lacks(method):
+            return None
+        try:
+            return self.call(method, request, span)
+        except RemoteFailed as failed:
+            if failed.status == UNIMPLEMENTED:
+                return None
+            raise
+
     def is_there(self) -> bool:
-        """Before a trial: asks with an empty batch, which costs nobody an attempt."""
+        """Before a trial: asks with an empty batch, which costs nobody an attempt. Who has no batches is there too."""
         request = stage_pb2.ProcessBatchRequest(stage=self.stage, now=wire.moment_of(self.now()))
         try:
             self.call("ProcessBatch", request, min(self.remote.time_limit, ASKING), wakes=False)
         except RemoteFailed as failed:
-            if failed.status in (*AWAY, *SLOW):
+            if failed.status in (*AWAY, *SLOW) and failed.status != UNIMPLEMENTED:
                 self.rest(failed)
                 return False
         return True

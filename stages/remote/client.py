@@ -4,6 +4,7 @@
 - A call that found nobody is made once more, elsewhere if there is an elsewhere, within the same time: but only if it
   is pure. `Saved` is not.
 - A channel that failed is forgotten: the next call connects anew, with the certificates as they are then.
+- Of each channel it is known which calls the service does not have (`lacks`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import grpc
 
 UNAVAILABLE, DEADLINE, UNAUTHENTICATED = "UNAVAILABLE", "DEADLINE_EXCEEDED", "UNAUTHENTICATED"
+UNIMPLEMENTED = "UNIMPLEMENTED"
 #: After these the connection may be one to nowhere.
 _GONE = (UNAVAILABLE, DEADLINE, UNAUTHENTICATED)
 #: How long an address that did not answer is passed over: doubled by each failure.
@@ -54,6 +56,8 @@ class Client:
     remote: Remote
     _stubs: dict[str, tuple[grpc.Channel, Any]] = field(default_factory=dict)
     _shunned: dict[str, _Shunned] = field(default_factory=dict)
+    #: The calls that are not there, by address.
+    _lacking: dict[str, set[str]] = field(default_factory=dict)
     _turn: int = 0
 
     @cached_property
@@ -71,10 +75,15 @@ class Client:
                 raise
         return self._once(self._next(), method, request, max(LEAST_SECONDS, end - time.monotonic()))
 
+    def lacks(self, method: str) -> bool:
+        """Whether none of those that were called has it, as far as is known."""
+        return bool(self._stubs) and all(method in self._lacking.get(each, ()) for each in self._stubs)
+
     def close(self) -> None:
         for channel, _ in self._stubs.values():
             channel.close()
         self._stubs.clear()
+        self._lacking.clear()
 
     def _next(self) -> str:
         """In turn; those that did not answer lately come last, the longest known first."""
@@ -93,12 +102,17 @@ class Client:
         try:
             response = future.result()
         except grpc.RpcError as error:
-            raise self._failed(address, error, token) from None
+            failed = self._failed(address, error, token)
+            if failed.status == UNIMPLEMENTED:
+                self._lacking.setdefault(address, set()).add(method)
+            raise failed from None
         except BaseException:
             # This process is told to stop: the service need not go on.
             future.cancel()
             raise
         self._shunned.pop(address, None)
+        if address in self._lacking:
+            self._lacking[address].discard(method)
         return response
 
     def _read_token(self, address: str) -> str | None:
@@ -125,6 +139,7 @@ class Client:
         return RemoteFailed(self.remote.whole_name, address, status, details[:DETAILS_MOST])
 
     def _forget(self, address: str) -> None:
+        self._lacking.pop(address, None)
         if (found := self._stubs.pop(address, None)) is not None:
             found[0].close()
 

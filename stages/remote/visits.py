@@ -1,5 +1,5 @@
 """Visits by a stage that lives in another service: `ProcessBatch` for what was claimed together, `Process` for what is
-visited by itself; then as any other visit.
+visited by itself, or by a service without batches; then as any other visit.
 
 What a failed call costs (S17): nothing, where the service is away; then its queue rests. Where one of several entities
 may be to blame, they are handed out one by one. One that fails by itself is charged an attempt. A queue that rests is
@@ -29,6 +29,7 @@ from stages.kind import Kind
 from stages.outcomes import Outcome, Patch, Untouched, Updated
 from stages.remote import wire
 from stages.remote.calls import AWAY, SLOW, RemoteBatch, failure_of, told_twice, unanswered
+from stages.remote.client import client_of
 from stages.remote.service import Remote
 from stages.remote.wire import Answer, Sent
 from stages.visits import CONFLICT, VisitBatch
@@ -57,13 +58,14 @@ class RemoteVisitBatch(RemoteBatch, VisitBatch):
         self._call = self._outcome
 
     def _visit(self) -> None:
-        if self.claim.trial or not self.claim.pace:
+        singly = bool(self.claim.pace) or client_of(self.remote).lacks("ProcessBatch")
+        if self.claim.trial or not singly:
             # Begun, so that the keeper does not hand them to somebody else while the service is at work.
             begun = list(iter(super().next, None))
             if self.claim.trial and not self.is_there():
                 self.hand_back([row.entity_id for row in begun], AT_ONCE)
                 return
-            self._begun = deque(begun if self.claim.pace else self._ask_all(begun))
+            self._begun = deque(begun if singly else self._ask_all(begun))
         super()._visit()
 
     def next(self) -> Row[Any] | None:
@@ -154,7 +156,10 @@ class RemoteVisitBatch(RemoteBatch, VisitBatch):
 
     def _ask_chunk(self, items: Sequence[stage_pb2.ProcessBatchRequest.Item]) -> None:
         request = stage_pb2.ProcessBatchRequest(stage=self.stage, items=items, now=wire.moment_of(self.now()))
-        answers = self.call("ProcessBatch", request, self.definition.time_limit).answers
+        if (response := self.batched("ProcessBatch", request, self.definition.time_limit)) is None:
+            # Each is asked about when its visit comes.
+            return
+        answers = response.answers
         asked = {each.entity.id for each in items}
         twice = told_twice(answers)
         for each in answers:
@@ -164,7 +169,7 @@ class RemoteVisitBatch(RemoteBatch, VisitBatch):
             self._answers[each] = unanswered(self.remote, each, answers, asked)
 
     def _ask_one(self, entity_id: str) -> None:
-        """By itself: in its turn, or once more after a conflict."""
+        """By itself: in its turn, once more after a conflict, or by a service without batches."""
         given = self._sent[entity_id]
         if isinstance(given, Exception):
             self._answers[entity_id] = given
@@ -248,6 +253,9 @@ class RemoteVisitBatch(RemoteBatch, VisitBatch):
             self._later([row.entity_id])
             return None
         if row.entity_id not in self._answers and row.hops < self.kind.max_hops:
+            if self.given_up:
+                self.hand_back([row.entity_id], AT_ONCE)
+                return None
             asked = time.monotonic()
             try:
                 self._ask_one(row.entity_id)

@@ -186,7 +186,6 @@ def test_restate_previews_asks_and_says_what_to_do(
         "tidemill reactive run m.delay --record",
         "tidemill reactive rewind m.delta --to 2026-06-30T00:00:00Z",
         "tidemill reactive forget m.delta",
-        "tidemill reactive run m.delta --record",
     ]
     assert ctl.get("e", "p") == T - timedelta(days=1)
 

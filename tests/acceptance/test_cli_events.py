@@ -12,6 +12,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session
 
 from app import events, outbox
+from app.audit import Audit
 from app.db import transaction
 from tests.kit import events as kit
 from tests.kit.cli import Tidemill, one_sentence
@@ -110,7 +111,7 @@ def test_replay(tidemill: Tidemill, session: Session) -> None:
     assert outbox.run_once().replayed == 4
 
 
-def test_subscriptions(tidemill: Tidemill) -> None:
+def test_subscriptions(tidemill: Tidemill, session: Session) -> None:
     assert "nobody is subscribed" in tidemill("events subscriptions").out
     assert "mail gets offer.*, order.pay from now on" in tidemill("events subscribe mail offer.* order.pay").out
     (found,) = tidemill("events subscriptions --json").data["subscriptions"]
@@ -120,6 +121,8 @@ def test_subscriptions(tidemill: Tidemill) -> None:
     assert tidemill("events unsubscribe mail").code != 0
     assert "mail gets nothing more" in tidemill("events unsubscribe mail --yes").out
     assert one_sentence(tidemill("events unsubscribe mail --yes"), "no subscription 'mail'")
+    audited = [tuple(row) for row in session.execute(sa.select(Audit.action, Audit.subject).order_by(Audit.id))]
+    assert audited == [("event.subscribe", "mail"), ("event.unsubscribe", "mail")]
 
 
 def test_tail(tidemill: Tidemill) -> None:

@@ -188,13 +188,15 @@ def test_a_backfill(tidemill: Tidemill, worker: Worker, session: Session) -> Non
     window = "--from 2026-06-01T00:00:00Z --to 2026-06-02T03:00:00+03:00"
     said = tidemill(f"reactive run mart_a {window}")
     assert said.code == 0
-    assert "new to the task again" not in said.err
+    assert "and stays so" not in said.err
     worker.serve()
     assert worker.runs[-1].window(*ORDERS) == (day(-29), day(-28))
     assert seen(session, TASK) == day(10)
     assert "2026-06-01T00:00:00Z to 2026-06-02T00:00:00Z" in tidemill("reactive runs mart_a").out
     said = tidemill(f"reactive run mart_a --record {window}")
-    assert "was seen up to 2026-07-10T00:00:00Z: with --record, what comes after the window is new" in said.err
+    assert "was seen up to 2026-07-10T00:00:00Z, and stays so: --record takes nothing back" in said.err
+    worker.serve()
+    assert seen(session, TASK) == day(10)
 
 
 def test_a_removed_task_has_no_run_by_hand(tidemill: Tidemill) -> None:

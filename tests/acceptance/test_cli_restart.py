@@ -80,7 +80,8 @@ def test_what_is_not_repeatable_needs_more_than_yes(tidemill: Tidemill, monkeypa
         ("--from 2 --result", f'"{"x" * 2**20}"', 1, "more than 1048576"),
         ("--from 99 --result", "1", 1, "has no task 99"),
         ("--from 3 --result", "1", 1, "waits for task 2"),
-        ("--from 2 --kwargs {} --result", "1", 1, "give it no arguments"),
+        ("--from 2 --kwargs {} --result", "1", 2, "give it no arguments"),
+        ("--from 2 --arguments [] --result", "null", 2, "give it no arguments"),
     ],
 )
 def test_what_cannot_be_is_told(tidemill: Tidemill, words: str, more: str, code: int, told: str) -> None:

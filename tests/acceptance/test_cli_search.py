@@ -90,6 +90,10 @@ def test_templates(tidemill: Tidemill, two: tuple[int, int]) -> None:
         ("search --template ther --set shop=1", 1, "did you mean there?"),
         ("search --since soon", 2, "'soon' is neither a time"),
         ("search --since {soon}", 1, "since: '{soon}' is neither a time"),
+        ("search --since 0001-01-01T00:00+14:00", 2, "'0001-01-01T00:00+14:00' is further away than time goes"),
+        ("search --since 9999999w", 2, "'9999999w' is too long ago"),
+        ("errors --since 0001-01-01T00:00+14:00", 2, "'0001-01-01T00:00+14:00' is further away than time goes"),
+        ("search --template ago --set when=0001-01-01T00:00+14:00", 1, "since: '0001-01-01T00:00+14:00' is further"),
         ("search --fingerprint 17", 1, "must be 16 hexadecimal digits"),
         ("search --text !", 1, "has no word to search for"),
         ("errors --actor kiosk_pai", 1, "did you mean kiosk_pa"),
@@ -100,6 +104,7 @@ def test_templates(tidemill: Tidemill, two: tuple[int, int]) -> None:
 )
 def test_what_makes_no_sense(tidemill: Tidemill, words: str, code: int, told: str) -> None:
     tidemill("process search --attribute shop={shop} --save there")
+    tidemill("process search --since {when} --save ago")
     said = tidemill(f"process {words}")
     assert (said.code, said.out) == (code, "")
     assert one_sentence(said, told)

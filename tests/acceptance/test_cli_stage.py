@@ -104,7 +104,7 @@ def test_check_says_where_an_entity_is_and_who_works_on_it(tidemill: Tidemill, s
     visit(session, stage="publish", state="parked", traceback="Traceback:\n  line", hops=3, chain="a → b")
     said = tidemill("stage check offer e1").out
     assert "worker w/1 works on it for predict since 2" in said
-    assert "publish: 3 changes led here without a pause: a → b" in said
+    assert "publish: 3 visits led here without a pause: a → b" in said
     assert said.endswith("Traceback of publish\nTraceback:\n  line\n")
     told = tidemill("stage check offer e1 --json").data
     assert [each["state"] for each in told["visits"]] == ["running", "parked"]

@@ -138,6 +138,8 @@ def test_migrate(empty_database_url: str, tidemill: Tidemill) -> None:
     said = tidemill("migrate --check")
     assert said.code == 1
     assert one_sentence(said, "at revision none, this release needs 0", "tidemill migrate")
+    told = tidemill("migrate --check --json")
+    assert (told.code, told.data["current"], told.data["is_current"]) == (1, None, False)
     for words in ("status", "job list", "job retry 1", "queue pause x"):
         said = tidemill(words)
         assert said.code == 1
@@ -149,6 +151,10 @@ def test_migrate(empty_database_url: str, tidemill: Tidemill) -> None:
     assert "running upgrade" in said.out
     assert "nothing to do" in tidemill("migrate").out
     assert tidemill("migrate --check").code == 0
+    told = tidemill("migrate --check --json")
+    assert (told.code, told.data["schema"], told.data["is_current"]) == (0, "tidemill", True)
+    assert told.data["current"] == told.data["wanted"]
+    assert tidemill("migrate --json").code == 2
 
 
 def test_migrate_makes_the_tasks_known(env: dict[str, str], session: Session) -> None:
@@ -183,6 +189,16 @@ def become(role: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     forget_connections()
 
 
+def calls_of(role: str) -> set[str]:
+    """The functions of the schema that it may call."""
+    allowed = sa.text(
+        "select distinct 'tidemill.' || proname from pg_proc where pronamespace = 'tidemill'::regnamespace "
+        "and has_function_privilege(:role, oid, 'execute')"
+    )
+    with autocommit() as connection:
+        return set(connection.execute(allowed, {"role": role}).scalars())
+
+
 def test_granted_roles_can_do_their_work_and_no_more(
     roles: tuple[str, str], database_url: str, tidemill: Tidemill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +211,12 @@ def test_granted_roles_can_do_their_work_and_no_more(
     assert one_sentence(said, "permission denied for schema tidemill")
     monkeypatch.setenv("TIDEMILL_DATABASE_URL", database_url)
     forget_connections()
-    assert tidemill("migrate --grant", runtime, "--grant-producer", producer).code == 0
+    granted = tidemill("migrate --grant", runtime, "--grant-producer", producer)
+    assert granted.code == 0
+    may = "tidemill.enqueue, tidemill.advance, tidemill.advance_many, tidemill.offer"
+    assert f"role {producer}: may call {may}" in granted.out
+    assert may in " ".join(tidemill("migrate --help").out.split())
+    assert calls_of(producer) == set(may.split(", "))
     assert one_sentence(tidemill("migrate --grant nobody-at-all"), "no role 'nobody-at-all'")
     become(runtime, database_url, monkeypatch)
     cancel(enqueue(tasks.record.s("x")))

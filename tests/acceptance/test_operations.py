@@ -88,6 +88,9 @@ def test_a_dry_run_and_a_question(tidemill: Tidemill, there: list[int], session:
     assert f"process {there[0]}    crowd BROKEN, c1, task 2, toil: Bad: on purpose" in shown
     assert "… and 2 more" in shown
     assert "Nothing was changed." in shown
+    found = said(tidemill, "start abort --type crowd --dry-run --json").data
+    assert (found["total"], found["sample"][0]["process_id"]) == (12, there[0])
+    assert one_sentence(tidemill("recover operation start abort --all --json"), "give --dry-run as well")
     refused = tidemill("recover operation start abort --type crowd")
     assert refused.code == 2
     assert one_sentence(refused, "Abort 12 processes? Nobody can be asked here: say --yes")

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -99,6 +100,29 @@ def up(processes: Processes, tmp_path: Path) -> Iterator[Up]:
     found = Up(processes, tmp_path)
     yield found
     found.process.kill()
+
+
+@pytest.mark.parametrize("option", ["--flower-port", "--console-port"])
+def test_a_port_that_is_taken_is_refused_before_anything_starts(up_env: dict[str, str], option: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        number = str(taken.getsockname()[1])
+        said = subprocess.run(
+            [str(SCRIPT), "up", option, number], env=up_env, capture_output=True, text=True, check=False, timeout=120
+        )
+    assert said.returncode == 1
+    assert said.stderr == (
+        f"Error: {option}: port {number} of this machine is taken by another program: give another one\n"
+    )
+    assert said.stdout == ""
+    assert not Path(up_env["TIDEMILL_HOME"]).exists()
+
+
+@pytest.fixture
+def up_env(tmp_path: Path) -> dict[str, str]:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMILL_")}
+    return plain | {"TIDEMILL_HOME": str(tmp_path / "home")}
 
 
 def test_up_runs_jobs_of_other_processes_and_stops_cleanly(up: Up) -> None:

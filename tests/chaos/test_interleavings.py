@@ -38,6 +38,7 @@ CASES = [
     ("process", "registered", "begin 1", "begin 2", "claim"),
     ("process", "registered", "begin", "offer", "claim"),
     *(("job", "late", one, "time out", "claim") for one in ("offer", "fail")),
+    ("job", "late", "fail", "time out", "offer"),
     ("job", "late", "time out 1", "time out 2", "claim"),
     ("visit", "late", "finish", "time out", "claim"),
     ("visit", "late", "time out", "offer", "claim"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from sqlalchemy.orm import Session
 
 from app.jobs.model import Job
+from tests.kit.remote import Service, running
 from tests.kit.tables import Table
 from tests.kit.visit import Visit
 
@@ -25,3 +28,15 @@ def table(request: pytest.FixtureRequest) -> Table:
     """Each in turn."""
     found: Table = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture(scope="module")
+def _service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running(tmp_path_factory.mktemp("remote")) as found:
+        yield found
+
+
+@pytest.fixture
+def service(_service: Service) -> Service:
+    """In which stages live; as if nobody had called it."""
+    return _service.forget()

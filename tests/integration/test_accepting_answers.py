@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -74,6 +75,11 @@ def circle(flow: Flow) -> Promise[Any]:
     for _ in range(2):
         waits.append(flow.call(echo, 1, after=waits[-1:]))
     return waits[-1]
+
+
+@decider(name="answers.soon")
+def soon(flow: Flow, delay: float) -> Promise[Any]:
+    return flow.call(echo, flow.call(echo, 1, delay=delay), delay=timedelta(seconds=delay))
 
 
 @pytest.fixture(autouse=True)
@@ -233,6 +239,14 @@ def test_a_circle_through_tasks_that_wait_for_each_other_breaks_who_closes_it() 
     assert "task 2 cannot have the value of task 4" in decisions.broken(process_id)[2].message
     states = {number: row.state for number, row in decisions.tasks(process_id).items()}
     assert states == {1: TaskState.FOLLOWS, 2: TaskState.BROKEN, 3: TaskState.PENDING, 4: TaskState.PENDING}
+
+
+@pytest.mark.parametrize("delay", [0, 0.01])
+def test_a_delay_may_be_none_at_all(delay: float) -> None:
+    process_id = start(soon, delay)
+    decisions.settle(in_a_hurry=True)
+    assert decisions.process(process_id).state == ProcessState.FINISHED
+    assert [decisions.tasks(process_id)[number].delay for number in (2, 3)] == [timedelta(seconds=delay)] * 2
 
 
 def test_words_that_postgres_cannot_hold_cost_nothing() -> None:

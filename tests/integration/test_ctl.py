@@ -347,6 +347,9 @@ def test_a_row_cannot_be_deleted(session: Session) -> None:
     ctl.advance("dds.orders", loaded_to=datetime(2026, 7, 1, tzinfo=UTC))
     with pytest.raises(sa.exc.DBAPIError, match=r"dds.orders.loaded_to cannot be deleted"):
         session.execute(sa.text("DELETE FROM tidemill.ctl"))
+    session.rollback()
+    with pytest.raises(sa.exc.DBAPIError, match="the control table cannot be emptied"):
+        session.execute(sa.text("TRUNCATE tidemill.ctl"))
 
 
 @pytest.mark.parametrize("key", ["a", ("a",), ("a", "b", "c"), 7])

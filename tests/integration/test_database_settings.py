@@ -125,6 +125,24 @@ def test_ids_of_entities_are_the_same_however_strings_are_written(session: Sessi
     assert (found[0][0], found[0][1], found[0][3]) == (r"p\\q/x\/y", r"p\q", r"1\/2/\\")
 
 
+def test_what_the_url_says_for_the_connection_holds(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def said(url: str, options: str = "") -> tuple[str, ...]:
+        engine = db.new_engine(url, pool_size=1, options=options)
+        names = ("default_transaction_read_only", "statement_timeout", "application_name")
+        with engine.connect() as connection:
+            found = tuple(str(connection.exec_driver_sql(f"SHOW {name}").scalar_one()) for name in names)
+        engine.dispose()
+        return found
+
+    own = "options=-c%20default_transaction_read_only%3Don%20-c%20statement_timeout%3D5s&application_name=mine"
+    together = f"{database_url}{'&' if '?' in database_url else '?'}{own}"
+    assert said(database_url) == ("off", "0", "tidemill")
+    assert said(together) == ("on", "5s", "mine")
+    assert said(together, "-c statement_timeout=7s") == ("on", "7s", "mine")
+    monkeypatch.setenv("PGOPTIONS", "-c statement_timeout=9s")
+    assert said(database_url) == ("off", "9s", "tidemill")
+
+
 def test_a_database_becomes_the_same_however_strings_are_written(empty_database_url: str, databases: Databases) -> None:
     url = databases.empty()
     usual, odd = db.engine(), db.new_engine(url, pool_size=1)

@@ -197,16 +197,6 @@ def test_what_is_no_queue_that_a_worker_could_take_is_refused(session: Session, 
     assert job(session, enqueue(noop.s(), queue=Named.MAIL)).queue == "mail"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("option", ["countdown", "eta", "expires", "link", "link_error", "task_id"])
-def test_options_that_a_job_cannot_have_are_refused_with_what_to_do(session: Session, option: str) -> None:
-    value: Any = noop.s() if "link" in option else "x" if option == "task_id" else 5
-    signature = noop.s()
-    signature.options[option] = value
-    with pytest.raises(Unsupported, match=rf"cannot have {option}: \w+"):
-        enqueue(signature)
-    assert count(session) == 0
-
-
 @pytest.mark.parametrize(
     ("signature", "error"),
     [
@@ -332,6 +322,23 @@ def test_a_call_that_the_function_cannot_take_is_refused_at_once(session: Sessio
     assert count(session) == 0
     # Each of a batch has what arguments it likes.
     assert enqueue_many([together.s(), together.s(1, 2), together.s(x=1)])
+
+
+def test_a_task_of_the_program_itself_is_told_once(session: Session, caplog: pytest.LogCaptureFixture) -> None:
+    """No worker imports it under this name."""
+
+    def of_a_script() -> None:
+        pass
+
+    task = noop.app.task(name="__main__.of_a_script")(of_a_script)
+    try:
+        assert job(session, enqueue(task.s()))
+        enqueue_many([task.s(), task.s()])
+        told = [each.getMessage() for each in caplog.records if "__main__.of_a_script" in each.getMessage()]
+        assert len(told) == 1
+        assert "define it in a module of TIDEMILL_MODULES" in told[0]
+    finally:
+        del noop.app.tasks["__main__.of_a_script"]
 
 
 # The state (J6).

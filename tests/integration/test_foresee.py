@@ -157,6 +157,19 @@ def test_what_holds_it_all_the_same(session: Session) -> None:
     assert "it has a run already" in (held(session) or "")
 
 
+def test_a_quarantined_task_is_started_by_other_input(session: Session) -> None:
+    # T22
+    register(kit.definition())
+    orders(1)
+    session.execute(sa.update(ReactiveTask).values(quarantined_at=sa.func.now(), quarantine_values=snapshot(1)))
+    session.commit()
+    assert starts(session, day(2)) == [Start(MART, "marts", None)]
+
+
+def snapshot(number: int) -> list[list[str | None]]:
+    return [[*ORDERS, None, day(number).isoformat()]]
+
+
 # What a deploy would start
 
 

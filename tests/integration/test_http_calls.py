@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from app.console.server import Server
 from app.settings import settings
+from app.tokens import store
 from processes import operate, preferences
 from processes.model import DECISION, Process
 from recovery import decisions
@@ -165,6 +166,18 @@ def test_a_poll_waits_for_what_becomes_ready(caller: Caller, session: Session) -
         (task,) = polling.result(60)
     assert task["process_id"] == process_id
     assert caller.poll("answer_outside", wait="600ms") == []
+
+
+def test_a_poll_that_waits_hands_out_nothing_once_its_token_is_revoked(url: str, session: Session) -> None:
+    caller = Caller(url, console.token(name="leaked"))
+    with ThreadPoolExecutor(1) as pool:
+        # Believed for a moment from now on: the next one is let in.
+        assert caller.poll("answer_outside") == []
+        polling = pool.submit(caller.post, poll_path("answer_outside"), {"wait": "60s"})
+        store.revoke(session, "leaked")
+        session.commit()
+        said = polling.result(60)
+    assert (said.status, said.error[0]) == (401, "unauthenticated")
 
 
 def test_polls_that_wait_hold_no_thread_and_no_connection(engine: Engine) -> None:

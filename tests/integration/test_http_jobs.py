@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session
 
+from app.audit import Audit
 from app.db import transaction
 from app.jobs import known, outside
 from app.jobs.known import Known
@@ -204,6 +205,17 @@ def test_cancelling(caller: Caller, session: Session) -> None:
     said = caller.post(f"{JOBS}/{running}/cancel", {})
     assert (said.status, said.error[0]) == (409, "wrong_state")
     assert caller.get(f"{JOBS}/{2**62}").error == ("not_found", f"no job {2**62}: neither in the queue nor in the log")
+
+
+def test_a_body_that_cancelling_does_not_have_is_refused(caller: Caller, session: Session) -> None:
+    job_id = put(caller)
+    wrong: list[Any] = [{"dry_run": True}, [], "x"]
+    for body in wrong:
+        assert caller.post(f"{JOBS}/{job_id}/cancel", body).status == 400
+    assert caller.get(f"{JOBS}/{job_id}").data["job"] is not None
+    assert caller.post(f"{JOBS}/{job_id}/cancel", {}).status == 200
+    audited = session.execute(sa.select(Audit.actor, Audit.action, Audit.subject)).one()
+    assert (audited.actor.endswith("@http"), *audited[1:]) == (True, "job.cancel", f"job {job_id}")
 
 
 def test_what_came_of_it(caller: Caller, session: Session) -> None:

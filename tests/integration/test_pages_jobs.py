@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -185,6 +186,17 @@ def test_cancel_and_put_in_again(person: Person, session: Session) -> None:
     assert job(session, new).args == [7]
     assert audited(session, "job.rerun")[1] == f"job {new}"
     assert "is cancelled" in again.form("/cancel").send().text
+
+
+def test_to_undo_a_snooze_keeps_the_backoff(person: Person, session: Session) -> None:
+    made = new_job(session, attempts=1)
+    session.execute(sa.update(JOB).where(JOB.c.id == made).values(not_before=sa.func.now() + timedelta(hours=5)))
+    session.commit()
+    before = job(session, made).not_before
+    page = act(person, f"/jobs/{made}/snooze", until="2h")
+    assert job(session, made).not_before is None
+    page.form("/snooze").send()
+    assert job(session, made).due_at == before
 
 
 def test_snooze_and_undo(person: Person, session: Session) -> None:

@@ -135,7 +135,7 @@ def test_an_entity(person: Person) -> None:
     assert "its class is not here" in page.text
     assert "in the queue of no stage" in person.get(entity("nobody")).text
     circle = person.get(entity("e6")).text
-    assert "32 changes by stages led here without a pause" in circle
+    assert "32 visits led here without a pause" in circle
     assert "predict publish predict" in circle
 
 

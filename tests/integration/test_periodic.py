@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session
 
-from app.errors import BadRequest, NotFound, UnknownTask
+from app.errors import BadRequest, NotFound, UnknownTask, Unsupported
 from app.jobs import periodic, schedules
 from app.jobs.model import Job, PeriodicJob
 from app.jobs.schedules import run_once
@@ -181,6 +181,16 @@ def test_a_broken_timetable_does_not_stop_the_others(session: Session) -> None:
     assert run_once() == schedules.Report(), "and is not looked at in every pass"
 
 
+def test_what_the_database_refuses_does_not_stop_the_others(session: Session) -> None:
+    for name in ("bad", "good"):
+        periodic(noop.s(), every="1h", name=name)
+    changed = {"queue": "stage.offer.expire", "next_at": sa.func.now()}
+    session.execute(sa.update(PeriodicJob).where(PeriodicJob.name == "bad").values(**changed))
+    session.commit()
+    assert run_once() == schedules.Report(fired=1, jobs=1, broken=1)
+    assert run_once() == schedules.Report(), "and is not looked at in every pass"
+
+
 def test_a_pass_is_bounded_the_most_overdue_first(session: Session) -> None:
     for number in range(5):
         periodic(noop.s(), every="1d", name=f"p{number}")
@@ -212,6 +222,24 @@ def test_what_is_wrong_is_refused_and_not_declared(
         periodic(noop.s(), **words)
     assert schedules.declared == {}
     assert count(session, PeriodicJob) == 0
+
+
+def test_a_call_that_cannot_be_made_is_refused(session: Session) -> None:
+    for wrong in (noop.s(1), record.s(1, 2), record.s("x", nonsense=1)):
+        with pytest.raises(BadRequest, match=rf"^{wrong.task} cannot be called so: .+ argument"):
+            periodic(wrong, every="1h")
+    for option, wrong in (("countdown", noop.s().set(countdown=5)), ("expires", noop.s().set(expires=60))):
+        with pytest.raises(Unsupported, match=f"cannot have {option}"):
+            periodic(wrong, every="1h")
+    assert count(session, PeriodicJob) == 0
+
+
+@pytest.mark.parametrize(("words", "rank"), [({}, -7), ({"priority": 0}, 0), ({"priority": -2}, 2)])
+def test_a_priority_is_that_of_the_call_unless_another_is_given(
+    session: Session, words: dict[str, Any], rank: int
+) -> None:
+    periodic(noop.s().set(priority=7), every="1h", name="p", **words)
+    assert row(session, "p").rank == rank
 
 
 def test_an_unknown_task_is_refused(session: Session) -> None:

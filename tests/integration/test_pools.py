@@ -125,6 +125,32 @@ def test_what_an_operator_sets_lasts_until_the_code_says_something_new(world: Wo
     assert tuple(_limits()) == (4, 10.0), "a service that does not declare it says nothing of it"
 
 
+def test_a_release_that_changes_one_word_leaves_the_others_as_they_were_set(world: World) -> None:
+    # T20
+    pool("marts", max_parallel=4)
+    world.task("a", DAILY, pool="marts")
+    pools.configure("marts", rate_limit="10/s", max_parallel=2)
+    kit.execute(sa.update(ReactivePool).values(ageing=timedelta(seconds=5)))
+    pool("marts", max_parallel=4, max_hold="20min")
+    world.sync()
+    assert tuple(_limits()) == (2, 10.0)
+    (times,) = kit.execute(sa.select(ReactivePool.ageing, ReactivePool.max_hold))
+    assert tuple(times) == (timedelta(seconds=5), timedelta(minutes=20))
+    pool("marts", max_parallel=3, max_hold="20min", ageing="2min")
+    world.sync()
+    assert tuple(_limits()) == (3, 10.0)
+    (times,) = kit.execute(sa.select(ReactivePool.ageing, ReactivePool.max_hold))
+    assert tuple(times) == (timedelta(minutes=2), timedelta(minutes=20))
+
+
+def test_what_an_operator_set_of_a_pool_that_was_only_named_lasts_when_the_code_limits_it(world: World) -> None:
+    world.task("a", DAILY, pool="marts")
+    pools.configure("marts", rate_limit="10/s")
+    pool("marts", max_parallel=4)
+    world.sync()
+    assert tuple(_limits()) == (4, 10.0)
+
+
 def test_an_operator_may_limit_a_pool_that_the_code_only_names(world: World) -> None:
     world.task("a", DAILY, pool="marts")
     pools.configure("marts", rate_limit="6/min")

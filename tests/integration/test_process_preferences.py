@@ -10,12 +10,13 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from app import limits
 from app.audit import Audit
 from app.db import transaction
 from app.errors import BadRequest, NotFound
 from app.limits import Queue
 from processes import Retry, show, start
-from processes.definition import Definition, declared
+from processes.definition import OF_PROCESSES, Definition, declared
 from processes.model import DECISION, PREFERENCES, PROCESS
 from processes.preferences import Synced, configure, write
 from tests.kit.process_kiosk import KIOSK, declare, kiosk_many, kiosk_order, kiosk_value, work
@@ -74,6 +75,27 @@ def test_what_an_operator_set_lasts_until_the_code_says_something_else(session: 
     assert (_queue(session).max_parallel, _queue(session).rate) == (7, 10.0)
 
 
+def test_a_release_that_changes_one_limit_leaves_the_other_as_it_was_set(session: Session) -> None:
+    configure(PAY, {"rate_limit": "10/s"})
+    release(kiosk_pay=replace(declared[PAY], max_parallel=3))
+    assert (_queue(session).max_parallel, _queue(session).rate) == (3, 10.0)
+    configure(PAY, {"max_parallel": 5})
+    release(kiosk_pay=replace(declared[PAY], max_parallel=3, rate_limit="2/s"))
+    assert (_queue(session).max_parallel, _queue(session).rate) == (5, 2.0)
+    # What the code takes away is taken away.
+    release(kiosk_pay=replace(declared[PAY], rate_limit="2/s"))
+    assert (_queue(session).max_parallel, _queue(session).rate) == (None, 2.0)
+
+
+def test_a_new_actor_without_limits_leaves_those_that_its_queue_has(session: Session) -> None:
+    with transaction() as tx:
+        limits.configure(tx, "actor.kiosk_new", rate="1/s")
+        new = replace(declared[PAY], name="kiosk_new", max_parallel=2)
+        assert write(tx, kiosk(kiosk_new=new)).new == ("kiosk_new",)
+    found = session.execute(sa.select(Queue).where(Queue.name == "actor.kiosk_new")).scalar_one()
+    assert (found.max_parallel, found.rate) == (2, 1.0)
+
+
 def _queue(session: Session) -> Any:
     session.rollback()
     return session.execute(sa.select(Queue).where(Queue.name == f"actor.{PAY}")).scalar_one()
@@ -125,10 +147,11 @@ def test_modules_that_this_service_does_not_import_are_left_alone(session: Sessi
     ids=str,
 )
 def test_configure_says_what_was_and_what_is(session: Session, word: str, given: Any, was: Any, now: Any) -> None:
-    assert configure(PAY, {word: given}) == {word: (was, now)}
-    assert configure(PAY, {word: given}) == {word: (now, now)}
+    name = "kiosk_order" if word in OF_PROCESSES else PAY
+    assert configure(name, {word: given}) == {word: (was, now)}
+    assert configure(name, {word: given}) == {word: (now, now)}
     if word in PREFERENCES.c:
-        assert getattr(row(session), word) == now
+        assert getattr(row(session, name), word) == now
 
 
 def test_every_change_is_audited(session: Session) -> None:
@@ -161,16 +184,27 @@ def test_every_change_is_audited(session: Session) -> None:
         ({"rate_limit": "1e999/s"}, "is not a rate"),
         ({"idle_process_timeout": "10ms"}, "must be 1s or more"),
         ({"\x00": "1"}, "there is no setting"),
+        ({"bogus": "1"}, "accept_first, .*, … and 2 more"),
     ],
     ids=str,
 )
 def test_nonsense_changes_nothing(session: Session, changes: dict[str, Any], told: str) -> None:
-    before = row(session)
+    name = "kiosk_order" if changes.keys() & set(OF_PROCESSES) else PAY
+    before = row(session, name)
     with pytest.raises(BadRequest, match=told) as caught:
-        configure(PAY, changes)
+        configure(name, changes)
     assert len(str(caught.value)) < 500
-    assert row(session) == before
+    assert row(session, name) == before
     assert session.execute(sa.select(sa.func.count()).select_from(Audit)).scalar_one() == 0
+
+
+@pytest.mark.parametrize("word", OF_PROCESSES)
+def test_an_actor_has_no_settings_of_processes(session: Session, word: str) -> None:
+    # P7
+    before = row(session)
+    with pytest.raises(BadRequest, match=f"{PAY} is an actor: {word} is a setting of the decider"):
+        configure(PAY, {"max_restarts": 1, word: getattr(before, word)})
+    assert row(session) == before
 
 
 def test_an_actor_that_there_is_not() -> None:

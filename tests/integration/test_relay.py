@@ -6,11 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
+from kombu import Connection, Queue
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session
 
 from app import events, outbox
 from app.outbox import reading
+from app.outbox.broker import EXCHANGE
+from app.settings import settings
 from tests.kit import events as kit
 
 pytestmark = pytest.mark.usefixtures("made")
@@ -39,6 +42,21 @@ def test_what_is_saved_arrives(session: Session) -> None:
     assert event.key == ("offer", "o-1")
     saved_at = session.execute(sa.text("SELECT saved_at FROM tidemill.event")).scalar_one()
     assert event.saved_at == saved_at
+
+
+def test_a_message_says_what_it_was_published_to(session: Session) -> None:
+    """S14: also to who consumes by kombu alone, from a queue of its own."""
+    with Connection(settings().resolved_events_url()) as connection:
+        queue = Queue("mine", EXCHANGE, routing_key="offer.*")(connection.channel())
+        queue.declare()
+        kit.save(session, "o-1")
+        session.commit()
+        assert kit.publish() == 1
+        message = queue.get()
+        assert message is not None
+        message.ack()
+        queue.delete()
+    assert message.headers == {"tidemill_exchange": "tidemill.saved", "tidemill_routing_key": "offer.expire"}
 
 
 def test_no_state_is_none(session: Session) -> None:

@@ -14,19 +14,8 @@ from stages import Patch, Updated, queue
 from stages.definition import Definition
 from stages.model import GUARD
 from stages.remote.visits import RemoteVisitBatch
-from tests.kit.remote import Service, running
+from tests.kit.remote import Service
 from tests.kit.stages_rows import Lot, Stages, entity, execute, visit, visits, waiting, world
-
-
-@pytest.fixture(scope="module")
-def _service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(tmp_path_factory.mktemp("remote")) as found:
-        yield found
-
-
-@pytest.fixture
-def service(_service: Service) -> Service:
-    return _service.forget()
 
 
 @pytest.fixture

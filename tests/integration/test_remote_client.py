@@ -23,7 +23,7 @@ from stages.remote.saving import remote_saved
 from stages.remote.service import Remote, Tls
 from stages.state import Stored
 from tests.kit.process import Processes
-from tests.kit.remote import Service, free_port, running
+from tests.kit.remote import Service, free_port
 from tests.kit.remote_messages import Offer as OfferMessage
 from tests.kit.stages_rows import Stages, entity, execute, visit, waiting, world
 
@@ -31,17 +31,6 @@ PING = stage_pb2.ProcessBatchRequest(stage="score")
 ONE = stage_pb2.ProcessBatchRequest(
     stage="score", items=[stage_pb2.ProcessBatchRequest.Item(entity=stage_pb2.Entity(kind="offer", id="a", json="{}"))]
 )
-
-
-@pytest.fixture(scope="module")
-def _service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(tmp_path_factory.mktemp("remote")) as found:
-        yield found
-
-
-@pytest.fixture
-def service(_service: Service) -> Service:
-    return _service.forget()
 
 
 @pytest.fixture

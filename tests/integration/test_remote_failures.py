@@ -18,23 +18,12 @@ from stages.definition import Definition
 from stages.model import Stage
 from stages.remote import asks
 from tests.kit.process import Processes
-from tests.kit.remote import Service, free_port, running
+from tests.kit.remote import Service, free_port
 from tests.kit.stages_rows import Stages, entity, execute, limit, visit, visits, waiting, world
 
 NAMES = ("a", "b", "c")
 #: Of a call that hangs. A loaded machine answers others within it.
 LIMIT = timedelta(seconds=3)
-
-
-@pytest.fixture(scope="module")
-def _service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(tmp_path_factory.mktemp("remote")) as found:
-        yield found
-
-
-@pytest.fixture
-def service(_service: Service) -> Service:
-    return _service.forget()
 
 
 @pytest.fixture
@@ -79,7 +68,7 @@ AWAY = ("UNAVAILABLE", "UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED")
 def test_a_service_that_is_away_costs_nobody_an_attempt(stages: Stages, service: Service, status: str) -> None:
     # S17 S18
     _ready(stages, service, max_attempts=1)
-    service.behaves(status={"ProcessBatch": status})
+    service.behaves(status={"ProcessBatch": status, "Process": status})
     stages.serve("score")
     assert _told() == [(each, 0, False, "waiting") for each in NAMES]
     row = _rests()

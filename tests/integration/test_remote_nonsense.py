@@ -8,19 +8,8 @@ from typing import Any
 import pytest
 
 from stages.definition import Definition
-from tests.kit.remote import Service, running
+from tests.kit.remote import Service
 from tests.kit.stages_rows import Stages, entity, visit, world
-
-
-@pytest.fixture(scope="module")
-def _service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(tmp_path_factory.mktemp("remote")) as found:
-        yield found
-
-
-@pytest.fixture
-def service(_service: Service) -> Service:
-    return _service.forget()
 
 
 @pytest.fixture

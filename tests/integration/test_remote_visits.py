@@ -13,19 +13,8 @@ from sqlalchemy.orm import Session
 from stages import Untouched, queue, resweep
 from stages.definition import RESWEEP, Definition
 from stages.model import GUARD, STATE, Stage
-from tests.kit.remote import Service, running
+from tests.kit.remote import Service
 from tests.kit.stages_rows import Offer, Stages, entity, execute, limit, visit, visits, waiting, world
-
-
-@pytest.fixture(scope="module")
-def _service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(tmp_path_factory.mktemp("remote")) as found:
-        yield found
-
-
-@pytest.fixture
-def service(_service: Service) -> Service:
-    return _service.forget()
 
 
 @pytest.fixture

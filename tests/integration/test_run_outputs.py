@@ -14,7 +14,7 @@ from app.db import engine, transaction
 from tests.kit import reactive as kit
 from tests.kit.reactive import ORDERS, World, day
 from tests.kit.waiting import wait_until
-from triggers import ChunkDelta, Delta, Run, ctl, missed, operate
+from triggers import ChunkDelta, Delta, RefDelay, Run, ctl, missed, operate
 from triggers.model import Ctl
 
 MART = ("mart.orders", "built_to")
@@ -68,6 +68,22 @@ def test_the_window_of_a_run_by_hand_may_be_of_any_zone(world: World) -> None:
     operate.start(task, window=(day(1).astimezone(far_east), day(2).astimezone(far_east)))
     world.serve()
     assert world.calls.runs[-1].window(*ORDERS) == (day(1), day(2))
+
+
+def test_by_hand_what_was_restated_is_made_anew_and_recorded(world: World) -> None:
+    # T15: what the task produces has got further before, and does not go back by that.
+    def body(run: Run) -> None:
+        run.advance(MART[0], built_to=run.value(*ORDERS) or day(0))
+
+    task = world.task("mart", RefDelay(*ORDERS, "ref", "p", "1h"), body, min_interval="1d", produces=[MART])
+    kit.advance(day(5), ("ref", "p"))
+    kit.advance(day(5))
+    world.step()
+    kit.restate(day(3))
+    operate.start(task, record=True)
+    world.serve()
+    assert kit.states(task) == ["done", "done"]
+    assert (ctl.get(*MART), kit.seen(task)[ORDERS]) == (day(5), day(3))
 
 
 def test_a_recorded_window_of_long_ago_takes_nothing_back(world: World) -> None:

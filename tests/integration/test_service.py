@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from app.settings import settings
 from tests.kit import reactive as kit
 from tests.kit import service as services
-from tests.kit.faults import Crashed, crash_at, pause_at
+from tests.kit.faults import Crashed, crash_at
 from tests.kit.reactive import ORDERS, World, day
 from tests.kit.service import Clock, Follower
 from tests.kit.waiting import wait_until
@@ -286,21 +286,6 @@ def test_an_end_of_quarantine_without_a_start_is_known_too(world: World, followe
     assert follower.rest() == 0
     assert kit.row(task).quarantined_at is None
     assert follower.memory.tasks[task].free
-
-
-def test_a_baseline_of_the_pass_beside_it_is_seen(world: World, follower: Follower) -> None:
-    # T12
-    task = world.task("a", DAILY, first_run="baseline")
-    follower.rest()
-    with pause_at("service.before_commit"):
-        pass
-    kit.advance(day(1))
-    world.poll()
-    assert kit.seen(task) == {ORDERS: day(1)}
-    assert follower.rest() == 0
-    assert services.differing(follower.memory) == {}
-    kit.advance(day(2))
-    assert follower.rest() == 1
 
 
 def test_pausing_and_resuming_editing_and_removing(world: World, follower: Follower) -> None:

@@ -59,6 +59,6 @@ def test_the_service_the_pass_and_both_at_once_start_the_same(world: World, seed
         assert kit.violations() == []
         for table in (RUN, TASK):
             kit.execute(sa.delete(table))
-        kit.execute(sa.text("TRUNCATE tidemill.ctl, tidemill.ctl_seen"))
+        kit.empty("ctl", "ctl_seen")
     assert len(found[0]) > 20
     assert found[1:] == [found[0]] * 3

@@ -149,6 +149,14 @@ def test_a_slot_is_never_kept_for_longer_than_max_hold(world: World) -> None:
     assert stage.kept() == []
 
 
+def test_no_slot_is_kept_where_that_is_not_wanted(world: World) -> None:
+    # T21
+    stage = Stage(world, max_hold="0s")
+    stage.produce()
+    stage.low_wait(0, 1)
+    assert [len(stage.take().rows) for _ in range(2)] == [1, 1]
+
+
 def test_more_important_ones_may_take_a_slot_that_is_kept(world: World) -> None:
     # T21: only against lower priorities.
     stage = Stage(world)

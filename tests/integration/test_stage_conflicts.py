@@ -90,6 +90,34 @@ def test_the_others_of_its_batch_are_saved_at_once(stages: Stages) -> None:
     assert sorted(stages.made_by("publish")) == ["a", "b", "b", "c"]
 
 
+@pytest.mark.parametrize(("reads", "again"), [((), 0), (("note",), 0), (("status",), 1)])
+def test_a_patch_is_set_also_where_it_is_what_was_loaded(stages: Stages, reads: tuple[str, ...], again: int) -> None:
+    # S9
+    come = between(stages, lambda: change("status", "'open'"))
+
+    def process(_offer: Offer, _state: object) -> Patch:
+        come()
+        return Patch({"status": "closed"}, reads=reads)
+
+    stages.stage("publish", does=process)
+    stages.asked("a", status="closed")
+    stages.serve("publish")
+    assert (entity("a").status, entity("a").version, len(stages.made)) == ("closed", 3, 1 + again)
+
+
+def test_a_patch_that_sets_nothing_rests_on_nothing(stages: Stages) -> None:
+    come = between(stages, change)
+
+    def process(_offer: Offer, _state: object) -> Patch:
+        come()
+        return Patch({}, reads=["note"])
+
+    stages.stage("publish", does=process)
+    stages.asked("a")
+    stages.serve("publish")
+    assert (len(stages.made), entity("a").version) == (1, 2)
+
+
 def test_after_a_few_tries_it_comes_later_at_no_charge(stages: Stages) -> None:
     # S9
     def process(_offer: Offer, _state: object) -> Patch:

@@ -286,7 +286,7 @@ def test_a_chain_that_never_ends_is_parked_with_its_cycle(stages: Stages) -> Non
         stages.serve("down")
     (row,) = [each for each in visits() if each.state == "parked"]
     assert row.hops == 30
-    assert "stages change offer 'a' in a circle, 30 times without a pause" in row.error
+    assert "stages visit offer 'a' in a circle, 30 times without a pause" in row.error
     assert "up → down → up → down" in row.error
     assert len(stages.made) < 70
 
@@ -299,6 +299,8 @@ def test_a_stage_that_wants_itself_at_once_is_a_loop(stages: Stages) -> None:
         stages.serve("publish")
     row = visit("a", "publish")
     assert (row.state, row.hops, len(stages.made)) == ("parked", 30, 30)
+    assert "change offer" not in row.error
+    assert "a timer that is due within a second is no pause: set a later one" in row.error
 
 
 def test_a_pause_or_a_change_by_a_user_begins_a_new_chain(stages: Stages) -> None:

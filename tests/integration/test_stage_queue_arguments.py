@@ -11,8 +11,9 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app.errors import BadRequest, NotFound
-from stages import queue
-from tests.kit.stages_rows import Lot, Offer, Stages, visit, waiting, world
+from stages import queue, sync
+from tests.kit.stages_rows import Lot, Offer, Stages, execute, visit, waiting, world
+from tests.kit.stages_shop import Coupon, shop
 
 NOW = datetime.now(UTC)
 
@@ -104,3 +105,15 @@ def test_wrong_words_are_refused_in_sql(stages: Stages, session: Session, words:
         offered(session, words)
     session.rollback()
     assert waiting() == []
+
+
+def test_what_can_be_no_id_of_the_kind_is_told_as_text_and_goes(database_url: str, broker_url: str) -> None:
+    # S3
+    with shop() as found:
+        found.stage("publish", of=Coupon)
+        sync.synchronize()
+        found.put(7, of=Coupon)
+        execute("SELECT tidemill.offer('coupon', 'publish', id) FROM unnest(ARRAY['0017', '7', 'x']) AS id")
+        assert {entry.id for entry in queue.peek("coupon.publish")} == {"0017", 7, "x"}
+        assert found.one.serve("stage.coupon.publish", 100)[0] == 3
+        assert (found.made_of("publish"), queue.peek("coupon.publish")) == ([7], [])

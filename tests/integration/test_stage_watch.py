@@ -116,6 +116,40 @@ class Warehouse(Watched, Own):
     id: Mapped[int] = mapped_column(primary_key=True)
 
 
+class Owned(Watched, Own):
+    __tablename__ = "own"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class Shout(Watched, Own, kind="shout"):
+    __tablename__ = "Stock"
+    __table_args__ = ({"schema": "My depot"},)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class Dotted(Watched, Own, kind="dotted"):
+    __tablename__ = "my.50%"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+def test_models_whose_names_must_be_quoted() -> None:
+    # S7
+    execute("CREATE TABLE stock (id int PRIMARY KEY, version bigint NOT NULL DEFAULT 1)")
+    execute('CREATE SCHEMA "My depot"')
+    with engine().begin() as connection:
+        Own.metadata.create_all(connection, [Shout.__table__, Dotted.__table__])  # type: ignore[list-item]
+        install(connection, Shout, Dotted)
+    with transaction() as session:
+        session.add_all([Shout(id=7), Dotted(id=8)])
+    assert changed() == {("shout", "7"): EVERYTHING, ("dotted", "8"): EVERYTHING}
+    assert kinds() == {"shout": '"My depot"."Stock"', "dotted": 'public."my.50%"'}
+    execute('DROP SCHEMA "My depot" CASCADE')
+    execute('DROP TABLE "my.50%", stock')
+
+
 def test_a_model_of_another_schema() -> None:
     # S7
     with engine().begin() as connection:
@@ -267,6 +301,20 @@ def test_what_is_not_a_table_of_its_own_is_refused() -> None:
 def test_a_kind_that_is_no_name_is_refused(kind: str) -> None:
     with pytest.raises(sa.exc.DBAPIError, match="must begin with a letter"):
         execute("SELECT tidemill.watch('own', :kind)", kind=kind)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_install_over_a_connection_in_autocommit(own: None, *, whole: bool) -> None:
+    """Of the whole engine, or of this connection."""
+    used = sa.create_engine(engine().url, **({"isolation_level": "AUTOCOMMIT"} if whole else {}))
+    with used.connect().execution_options(**({} if whole else {"isolation_level": "AUTOCOMMIT"})) as connection:
+        install(connection, Owned)
+        with Session(connection) as session:
+            install(session, Owned)
+    used.dispose()
+    assert kinds() == {"own": "public.own"}
+    execute("INSERT INTO public.own (id) VALUES (1)")
+    assert changed() == {("own", "1"): EVERYTHING}
 
 
 def test_install_says_what_is_wrong_and_leaves_the_transaction_as_it_was() -> None:

@@ -54,26 +54,6 @@ def test_a_trigger_of_current_values_only_is_computed_as_usual_at_first(world: W
     assert world.step() == 1
 
 
-def test_with_a_baseline_what_is_there_at_first_counts_as_seen(world: World) -> None:
-    # T12
-    kit.advance(day(1))
-    task = world.task("a", ChunkDelta(*ORDERS, "day"), first_run="baseline")
-    assert world.step() == 0
-    assert kit.seen(task) == {ORDERS: day(1)}
-    kit.advance(day(2))
-    assert world.step() == 1
-    assert world.calls.runs[0].window(*ORDERS) == (day(1), day(2))
-
-
-def test_what_moves_between_the_release_and_the_first_pass_is_not_part_of_the_baseline(world: World) -> None:
-    # T12
-    kit.advance(day(1))
-    world.task("a", ChunkDelta(*ORDERS, "day"), first_run="baseline")
-    kit.advance(day(2))
-    assert world.step() == 1
-    assert world.calls.runs[0].window(*ORDERS) == (day(1), day(2))
-
-
 @pytest.mark.parametrize(("first_run", "starts"), [("fire", 1), ("baseline", 0)])
 def test_a_parameter_that_is_new_to_a_task_is_as_at_its_first_run(world: World, first_run: str, starts: int) -> None:
     # T13

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, column_property, mapped_column, relationship
 
 from app.db import new_engine
 from app.errors import BadRequest
@@ -130,6 +130,55 @@ class Mark(Models):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     point_id: Mapped[str] = mapped_column(sa.ForeignKey("point.id"))
+
+
+class Seller(Models):
+    __tablename__ = "seller"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
+
+
+class Ware(Models):
+    """What is computed of rows of other tables, which have columns of the same names."""
+
+    __tablename__ = "ware"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    version: Mapped[int] = mapped_column(sa.BigInteger)
+    name: Mapped[str]
+    sold_by: Mapped[int] = mapped_column("seller_id", key="seller")
+    seller_name = column_property(sa.select(Seller.name).where(Seller.id == sold_by).scalar_subquery())
+
+
+Ware.__mapper__.add_property("next_id", column_property(Ware.id + 1))
+Ware.__mapper__.add_property(
+    "sellers",
+    column_property(
+        sa.select(sa.func.count(Seller.id)).where(Seller.id <= Ware.sold_by).correlate_except(Seller).scalar_subquery(),
+        deferred=True,
+    ),
+)
+
+
+def test_what_is_computed_of_other_tables_is_read_there(engine: Engine) -> None:
+    # S14
+    Models.metadata.create_all(engine)
+    store = SqlStore(Ware)
+    with Session(engine) as session:
+        session.add_all([Seller(id=2, name="bob"), Seller(id=7, name="alice"), Seller(id=8, name="carol")])
+        session.add_all([Ware(id=3, version=1, name="chair", sold_by=7), Ware(id=4, version=1, name="desk", sold_by=2)])
+        session.commit()
+        documents = exported(store, session, ["3", "4"])
+        assert json.loads(documents["3"]) == {"id": 3, "version": 1, "name": "chair", "seller_id": 7}
+        # The entity's own columns are those of the JSON, whatever the row is now.
+        changed = [documents[each].replace("chair", "stool") for each in "34"]
+        session.execute(sa.update(Ware).values(sold_by=8))
+        for found in ([store.entity(session, each) for each in changed], store.entities(session, changed)):
+            assert [(each.name, each.seller_name, each.sellers, each.next_id) for each in found] == [
+                ("stool", "alice", 2, 4),
+                ("desk", "bob", 1, 5),
+            ]
 
 
 @pytest.mark.parametrize("entity_class", [Seat, Point])

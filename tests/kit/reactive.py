@@ -56,6 +56,13 @@ def without_warning() -> Iterator[None]:
         yield
 
 
+def empty(*tables: str) -> None:
+    """Of the schema `tidemill`; the control table is not to be emptied but here."""
+    names = ", ".join(f"tidemill.{each}" for each in tables)
+    guard = "ALTER TABLE tidemill.ctl {} TRIGGER ctl_truncating;"
+    execute(sa.text(f"{guard.format('DISABLE')} TRUNCATE {names} CASCADE; {guard.format('ENABLE')}"))
+
+
 def nothing(_: Run) -> None:
     """The body of most tasks."""
 

@@ -48,6 +48,15 @@ class Service(Base):  # type: ignore[misc]
                 _wish(answer.answer, way)
         return response
 
+    def ShouldProcess(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._begin("ShouldProcess", request, [request.entity], context)
+        way = self._way("should", request.entity.id, True)
+        self._refuse(way, context)
+        response = stage_pb2.ShouldProcessResponse()
+        if way != "empty":
+            _wish(response, way)
+        return response
+
     def ProcessBatch(self, request: Any, context: Any) -> Any:  # noqa: N802
         self._begin("ProcessBatch", request, [each.entity for each in request.items], context)
         response = stage_pb2.ProcessBatchResponse()
@@ -115,7 +124,7 @@ class Service(Base):  # type: ignore[misc]
             "versions": [each.version for each in entities],
             "entities": [json.loads(each.json) if each.json else _message(each) for each in entities],
             "sequence": getattr(request, "sequence", None),
-            "state_version": request.state.version if method in ("Process", "Saved") else None,
+            "state_version": request.state.version if method in ("ShouldProcess", "Process", "Saved") else None,
             "authorization": dict(context.invocation_metadata()).get("authorization"),
         }
         with self._lock, (self._directory / CALLS).open("a") as out:

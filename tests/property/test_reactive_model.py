@@ -88,7 +88,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         for table in ("run", "ctl", "ctl_change", "ctl_seen", "evaluation", "reactive_task"):
-            kit.execute(sa.text(f"TRUNCATE tidemill.{table} CASCADE"))
+            kit.empty(table)
         self.block = kit.world()
         self.world = self.block.__enter__()
         self.current: Known = {}

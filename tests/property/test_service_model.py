@@ -89,7 +89,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         for each in (TaskRun, CtlSeen, ReactiveTask):
             kit.execute(sa.delete(each))
-        kit.execute(sa.text("TRUNCATE tidemill.ctl"))
+        kit.empty("ctl")
         self.context = kit.world()
         self.world: World = self.context.__enter__()
         self.follower = Follower()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -212,6 +213,27 @@ def test_a_function_within_a_function_is_refused() -> None:
 
     with pytest.raises(BadRequest, match="lies within a function: workers find reactive tasks by importing a module"):
         _decorate(inner)
+
+
+def test_a_function_has_one_trigger() -> None:
+    with kit.without_warning():
+        reactive(DAILY)(with_run)
+        with pytest.raises(BadRequest, match=r"with_run stands under @reactive twice: join its triggers with Any"):
+            reactive(DAILY)(with_run)
+
+
+def test_of_two_functions_of_one_name_the_first_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    def one(run: Run) -> None: ...
+
+    def other(run: Run) -> None: ...
+
+    with kit.without_warning():
+        for each in (one, other, FunctionType(other.__code__, globals())):
+            each.__name__ = each.__qualname__ = "named"
+            reactive(DAILY)(each)
+    lines = [each.__code__.co_firstlineno for each in (one, other)]
+    (told,) = [each.getMessage() for each in caplog.records]
+    assert f"named is declared in lines {lines[0]} and {lines[1]} of its module: only the latter counts" in told
 
 
 def test_a_decorator_without_a_trigger_is_refused_at_once() -> None:

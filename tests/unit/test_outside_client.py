@@ -50,6 +50,8 @@ class Fake:
     def __init__(self) -> None:
         self.answers: dict[str, list[tuple[int, Any]]] = {"poll": [], "heartbeat": [], "release": []}
         self.came: list[tuple[str, Any]] = []
+        #: The bytes of each.
+        self.sizes: list[int] = []
         self.tokens: set[str] = set()
         self.url = ""
 
@@ -73,7 +75,9 @@ def fake() -> Iterator[Fake]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            size = int(self.headers["Content-Length"])
+            body = json.loads(self.rfile.read(size))
+            found.sizes.append(size)
             status, data = found.answer(self.path, body, self.headers["Authorization"])
             text = data if isinstance(data, bytes) else json.dumps(data).encode()
             self.send_response(status)
@@ -218,6 +222,83 @@ def test_a_value_that_cannot_be_taken_becomes_an_error(fake: Fake) -> None:
     fake.answers["release"] = [(413, refusal("too_large", "it is too large"))]
     run(Worker(fake.url, "t", "a"), mirror, lambda: len(fake.of("release")) == 2)
     assert fake.of("release")[1]["error"] == {"type": "BadValue", "message": "it is too large", "final": True}
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_an_error_that_cannot_be_taken_is_replaced_once(fake: Fake, status: int) -> None:
+    fake.answers["poll"] = [(200, {"tasks": [handed()]}), (200, {"tasks": [handed(2)]})]
+    fake.answers["release"] = [(status, refusal("bad_request", "of no use"))]
+
+    def work(number: int, *, more: bool) -> int:
+        if number == 1:
+            raise ZeroDivisionError
+        return number
+
+    run(Worker(fake.url, "t", "a"), work, lambda: len(fake.of("release")) == 3)
+    _, replaced, next_one = fake.of("release")
+    assert replaced["error"] == {"type": "BadValue", "message": "of no use", "final": True}
+    assert next_one["value"] == 2
+
+
+def test_what_is_refused_in_its_new_form_too_is_raised(fake: Fake) -> None:
+    fake.answers["poll"] = [(200, {"tasks": [handed()]})]
+    fake.answers["release"] = [(422, refusal("bad_request", "of no use"))] * 2
+    with pytest.raises(Refused, match="of no use"):
+        run(Worker(fake.url, "t", "a"), mirror, lambda: False)
+    assert [*fake.of("release")[1]["error"]] == ["type", "message", "final"]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_an_answer_that_is_refused_for_good_is_raised(fake: Fake, status: int) -> None:
+    fake.answers["poll"] = [(200, {"tasks": [handed()]})]
+    fake.answers["release"] = [(status, refusal("denied", "of no use"))]
+    with pytest.raises(Refused, match="of no use"):
+        run(Worker(fake.url, "t", "a"), mirror, lambda: False)
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Silent(Fail):
+    def __init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (Fail("x" * 101, "m"), "x" * 100, "m"),
+        (Fail("two\nlines \ud800", "m"), "two?lines ?", "m"),
+        (Fail(" ", "m"), "Error", "m"),
+        (Silent(), "Fail", ""),
+        (Fail(5, "m"), "5", "m"),  # type: ignore[arg-type]
+        (Fail(Mute(), "m"), "it cannot be told: RuntimeError", "m"),  # type: ignore[arg-type]
+        (type("E" * 101, (Exception,), {})("m"), "E" * 100, "m"),
+        (type("E\n", (Exception,), {})("m" * 3000), "E?", "m" * 2000),
+        (Mute(), "Mute", "it cannot be told: RuntimeError"),
+    ],
+    ids=["long", "unprintable", "blank", "silent", "number", "mute type", "long class", "class of lines", "mute"],
+)
+def test_whatever_an_error_is_the_server_takes_it(fake: Fake, error: Exception, kind: str, message: str) -> None:
+    fake.answers["poll"] = [(200, {"tasks": [handed()]})]
+
+    def work(number: int, *, more: bool) -> None:
+        raise error
+
+    run(Worker(fake.url, "t", "a"), work, lambda: fake.of("release"))
+    (told,) = (body["error"] for body in fake.of("release"))
+    assert (told["type"], told["message"], told["final"]) == (kind, message, False)
+    assert "in work" in told["traceback"]
+
+
+def test_values_are_sent_as_utf_8(fake: Fake) -> None:
+    worker, task = Worker(fake.url, "t", "a"), Task(**handed())
+    for value in ("é" * 1000, {"ключ": "👍"}, "half \ud800, and \\", "\ud83d\ud83d"):
+        worker.release(task, value)
+        assert fake.of("release")[-1]["value"] == value
+        assert fake.sizes[-1] < 2200
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])

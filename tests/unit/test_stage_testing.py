@@ -127,6 +127,27 @@ def test_a_question_changes_nothing(kind: Kind) -> None:
         world.run()
 
 
+@pytest.mark.parametrize("answer", [None, "yes", 1, NOW.replace(tzinfo=None), timedelta(days=99_999)])
+def test_an_answer_that_is_none_is_told(kind: Kind, answer: Any) -> None:
+    # S4
+    definition = declare(kind, "seal", wants=answer)
+    with pytest.raises(BadOutcome, match="should_process"):
+        visit(type(definition.stage), Parcel("p-1"), now=NOW)
+
+
+@pytest.mark.parametrize("answer", [True, False, NOW, NOW - HOUR, -HOUR, HOUR])
+def test_what_was_answered_is_told(kind: Kind, answer: Any) -> None:
+    definition = declare(kind, "seal", wants=answer)
+    assert visit(type(definition.stage), Parcel("p-1"), now=NOW).wanted == answer
+
+
+@pytest.mark.parametrize("time", [NOW.replace(tzinfo=None), "noon", HOUR])
+def test_now_is_a_time_with_a_zone(time: Any) -> None:
+    for act in (lambda: visit(Weigh, Parcel("p-1"), now=time), lambda: World(time)):
+        with pytest.raises(BadRequest, match="must be a datetime with a time zone"):
+            act()
+
+
 def test_what_a_stage_raises_is_raised(kind: Kind) -> None:
     def fails(_parcel: Parcel, _state: object) -> Any:
         raise LookupError("no price")

@@ -119,7 +119,7 @@ def test_a_kind_is_named_after_its_table() -> None:
 def test_what_the_class_says() -> None:
     # S12
     found = kind_of(Order)
-    assert (found.name, found.table, found.mode, found.max_hops) == ("purchase", "shop.order", "optimistic", 5)
+    assert (found.name, found.table, found.mode, found.max_hops) == ("purchase", 'shop."order"', "optimistic", 5)
 
 
 def test_an_abstract_class_passes_on_what_it_says_but_its_kind() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from app.errors import BadRequest
 from app.jobs.timetable import CatchUp, Timetable, due
 
-BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
+BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"
+THIRDS = ("00", "20", "40")
 
 
 def at(text: str) -> datetime:
@@ -46,6 +48,12 @@ def test_a_wrong_timetable_is_refused_when_it_is_made(
         Timetable(tz, cron, every)
 
 
+@pytest.mark.parametrize("cron", [5, b"* * * * *", ["* * * * *"]])
+def test_a_line_is_text(cron: Any) -> None:
+    with pytest.raises(BadRequest, match="is not a cron line: write text"):
+        Timetable("UTC", cron)
+
+
 def test_a_line_that_never_fires_is_refused() -> None:
     with pytest.raises(BadRequest, match=r"never fires|not a cron line"):
         Timetable("UTC", "0 0 30 2 *").first(at("2026-01-01"))
@@ -56,7 +64,7 @@ def test_a_line_that_never_fires_is_refused() -> None:
 @pytest.mark.parametrize(
     ("tz", "cron", "after", "expected"),
     [
-        # 02:30 does not exist on 2026-03-29 in Berlin: it fires when it would have been, at 03:30 local, 01:30 UTC.
+        # 02:30 does not exist on 2026-03-29 in Berlin: it fires when the clock goes on, at 03:00 local, 01:00 UTC.
         (BERLIN, "30 2 * * *", "2026-03-28T00:00", ["03-28T01:30", "03-29T01:00", "03-30T00:30"]),
         # 02:30 comes twice on 2026-10-25: once.
         (BERLIN, "30 2 * * *", "2026-10-24T00:00", ["10-24T00:30", "10-25T00:30", "10-26T01:30"]),
@@ -65,6 +73,21 @@ def test_a_line_that_never_fires_is_refused() -> None:
         # What runs every hour runs every hour.
         (BERLIN, "0 * * * *", "2026-03-29T00:30", ["03-29T01:00", "03-29T02:00", "03-29T03:00"]),
         (BERLIN, "0 * * * *", "2026-10-25T00:30", ["10-25T01:00", "10-25T02:00", "10-25T03:00"]),
+        # A line with a star fires whenever the clock shows such a time: twice, or not at all.
+        (
+            BERLIN,
+            "*/20 2 * * *",
+            "2026-10-24T12:00",
+            [f"10-25T{hour}:{minute}" for hour in ("00", "01") for minute in THIRDS],
+        ),
+        (BERLIN, "0 */2 * * *", "2026-03-28T22:00", ["03-28T23:00", "03-29T02:00", "03-29T04:00"]),
+        # 02:00 becomes 02:30 and, in April, 01:30.
+        (LORD_HOWE, "0 */6 * * *", "2026-10-03T10:00", ["10-03T13:30", "10-03T19:00", "10-04T01:00"]),
+        (LORD_HOWE, "0 */2 * * *", "2026-04-04T10:00", ["04-04T11:00", "04-04T13:00", "04-04T15:30"]),
+        (LORD_HOWE, "45 * * * *", "2026-04-04T14:00", ["04-04T14:45", "04-04T15:15", "04-04T16:15"]),
+        (LORD_HOWE, "35 * * * *", "2026-10-03T14:00", ["10-03T14:05", "10-03T15:05", "10-03T15:35"]),
+        # It is looked at within the hour that comes twice: 02:30 has been.
+        (BERLIN, "30 2 * * *", "2026-10-25T01:06", ["10-26T01:30"]),
         ("UTC", "0 9 * * MON", "2026-11-18T00:00", ["11-23T09:00", "11-30T09:00"]),
         ("Asia/Kolkata", "0 0 1 * *", "2026-01-15T00:00", ["01-31T18:30", "02-28T18:30"]),
     ],
@@ -113,6 +136,23 @@ def test_a_slot_never_fires_before_its_time(now: str) -> None:
     found, following = due(Timetable(cron="* * * * *"), at("2026-05-01T12:00"), at(now), CatchUp.LAST, 10)
     assert found == [at("2026-05-01T12:00")]
     assert following == at("2026-05-01T12:01")
+
+
+@pytest.mark.parametrize(
+    ("tz", "cron", "next_at", "now", "expected"),
+    [
+        (BERLIN, "30 2 * * *", "2026-10-24T00:30", "2026-10-25T01:06", ("10-25T00:30", "10-26T01:30")),
+        ("Europe/Dublin", "30 1 * * *", "2026-10-24T00:30", "2026-10-25T01:06", ("10-25T00:30", "10-26T01:30")),
+        ("America/St_Johns", "30 1 * * *", "2026-10-31T04:00", "2026-11-01T04:40", ("11-01T04:00", "11-02T05:00")),
+        (LORD_HOWE, "45 1 * * *", "2026-04-03T14:45", "2026-04-04T15:05", ("04-04T14:45", "04-05T15:15")),
+        (LORD_HOWE, "0 */2 * * *", "2026-04-04T11:00", "2026-04-04T16:00", ("04-04T15:30", "04-04T17:30")),
+    ],
+)
+def test_an_outage_that_ends_around_a_change_of_the_clock(
+    tz: str, cron: str, next_at: str, now: str, expected: tuple[str, str]
+) -> None:
+    [found], following = due(Timetable(tz, cron), at(next_at), at(now), CatchUp.LAST, 100)
+    assert (f"{found:%m-%dT%H:%M}", f"{following:%m-%dT%H:%M}") == expected
 
 
 def test_a_year_of_missed_minutes_is_not_walked_over() -> None:

@@ -27,6 +27,8 @@ from triggers.service.cursor import Changes
 from triggers.starting import readable
 
 PAGE = 5000
+#: One for all tasks of which nothing is.
+NONE: frozenset[Parameter] = frozenset()
 
 
 @dataclass(slots=True)
@@ -41,6 +43,8 @@ class Task:
     passing: bool
     #: Neither paused nor quarantined.
     free: bool
+    #: Whose first value it takes for seen (T12), and has not seen yet.
+    unseen: frozenset[Parameter]
     start_after: Instant | None
 
 
@@ -51,6 +55,9 @@ class Memory:
     tasks: dict[str, Task] = field(default_factory=dict)
     #: Quarantined tasks by what may release them.
     quarantined: defaultdict[Parameter, set[str]] = field(default_factory=lambda: defaultdict(set))
+    #: The tasks of which a parameter is unseen; and those of them for which it is there.
+    unseen: defaultdict[Parameter, set[str]] = field(default_factory=lambda: defaultdict(set))
+    first: set[str] = field(default_factory=set)
     #: Tasks that rest until a moment.
     resting: list[tuple[Instant, str]] = field(default_factory=list)
     #: Tasks that are to be decided, whatever the index says.
@@ -82,6 +89,7 @@ class Memory:
         for parameter, value in changes.parameters.items():
             self.index.set_current(parameter, value)
             self.pending |= self.quarantined.get(parameter, set())
+            self.first |= self.unseen.get(parameter, set())
 
     def to_decide(self) -> set[str]:
         """The tasks whose outcome may have changed; remembers since when windows are open."""
@@ -130,6 +138,9 @@ class Memory:
             self.used = set(self.pending)
         for entity, parameter, value in connection.execute(_values(names), execution_options=stream):
             self.index.set_current((entity, parameter), value)
+        for name in known & self.tasks.keys():
+            if any(self.index.current(each) is not None for each in self.tasks[name].unseen):
+                self.first.add(name)
 
     def _put(self, row: Any, seen: dict[Parameter, Instant]) -> None:
         trigger = readable(row.name, row.trigger)
@@ -141,9 +152,21 @@ class Memory:
         self.unreadable.discard(row.name)
         parameters = trigger.parameters
         free = not row.paused and not row.quarantined
-        passing = any(not leaf.needs_seen for leaf in trigger.leaves)
         produces = frozenset((a, b) for a, b in row.produces)
-        self.tasks[row.name] = Task(row.pool, row.priority, produces, parameters, passing, free, row.start_after)
+        needed = [(leaf.entity, leaf.parameter) for leaf in trigger.leaves if leaf.needs_seen]
+        unseen = frozenset(needed).difference(seen) if row.first_run == "baseline" else NONE
+        self.tasks[row.name] = Task(
+            row.pool,
+            row.priority,
+            produces,
+            parameters,
+            len(needed) < len(trigger.leaves),
+            free,
+            unseen,
+            row.start_after,
+        )
+        for parameter in unseen:
+            self.unseen[parameter].add(row.name)
         self.priorities[row.pool][row.priority] += 1
         if produces:
             self.producing.add(row.name)
@@ -164,12 +187,15 @@ class Memory:
         self.producing.discard(name)
         for parameter in () if task.free else task.parameters:
             self.quarantined[parameter].discard(name)
+        for parameter in task.unseen:
+            self.unseen[parameter].discard(name)
 
     def _forget(self, name: str) -> None:
         self._leave(name)
         self.index.drop(name)
         self.tasks.pop(name, None)
         self.opened.pop(name, None)
+        self.first.discard(name)
         self.pending.discard(name)
         self.busy.discard(name)
         self.unreadable.discard(name)
@@ -191,6 +217,7 @@ def _tasks(names: Collection[str] | None) -> Any:
             task.produces,
             task.paused,
             task.fired,
+            task.first_run,
             task.quarantined_at.is_not(None).label("quarantined"),
             micros(task.start_after).label("start_after"),
             CtlSeen.entity,

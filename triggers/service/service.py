@@ -24,13 +24,14 @@ from sqlalchemy.orm import Session
 
 from app import faults
 from app.arrays import Array
+from app.checks import limited
 from app.db import autocommit, engine, transaction
 from triggers import missed, polling
 from triggers.model import ReactiveCursor, ReactiveTask
 from triggers.polling import micros
 from triggers.service import cursor, slots
 from triggers.service.memory import Memory
-from triggers.starting import UNREADABLE, start_ready, startable
+from triggers.starting import UNREADABLE, start_ready, startable, take_first
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +109,7 @@ class Service:
     def _is_due(self, memory: Memory) -> bool:
         """Idle passes take no lock and write nothing."""
         now = self._monotonic()
-        if memory.pending or now - self._compared > COMPARE_SECONDS or now - self._moved > MOVE_SECONDS:
+        if memory.pending or memory.first or now - self._compared > COMPARE_SECONDS or now - self._moved > MOVE_SECONDS:
             return True
         if memory.busy and now - self._looked > BUSY_SECONDS:
             return True
@@ -142,6 +143,12 @@ class Service:
         return report
 
     def _decide(self, session: Session, memory: Memory, limit: int) -> Report:
+        if memory.first:
+            asked, memory.first = memory.first, set()
+            taken = take_first(session, asked)
+            memory.load(session, taken)
+            # Somebody else has them locked, if it was not he who took it.
+            memory.busy |= asked - taken
         memory.pending |= memory.busy
         memory.busy.clear()
         pending = memory.to_decide()
@@ -237,6 +244,7 @@ def _differing(session: Session, memory: Memory) -> set[str]:
 own = Service()
 
 
+@limited
 def run_once(limit: int = LIMIT) -> Report:
     """One pass of this process's service; the first one takes over."""
     return own.run_once(limit)

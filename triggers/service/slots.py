@@ -50,15 +50,15 @@ def renew(session: Session, memory: Memory, now: Instant) -> Plan | None:
 
 
 _LIVE_RUNS = sa.select(RUN.c.id, RUN.c.task, RUN.c.state).where(LIVE)
-_POOLS = sa.select(ReactivePool.name, ReactivePool.max_hold, Queue.max_parallel).outerjoin(
+_MAX_HOLD = sa.func.coalesce(ReactivePool.max_hold, sa.literal(MAX_HOLD, sa.Interval)).label("max_hold")
+_POOLS = sa.select(ReactivePool.name, _MAX_HOLD, Queue.max_parallel).outerjoin(
     Queue, Queue.name == queue_of("") + ReactivePool.name
 )
 
 
 def _pools(session: Session) -> dict[str, PoolNow]:
     return {
-        row.name: PoolNow(row.name, row.max_parallel, (row.max_hold or MAX_HOLD) // _MICROSECOND)
-        for row in session.execute(_POOLS)
+        row.name: PoolNow(row.name, row.max_parallel, row.max_hold // _MICROSECOND) for row in session.execute(_POOLS)
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from app import audit
 from app.console.api.bodies import ID, PRIORITY
 from app.console.api.plain import plain, words
 from app.console.endpoint import PREFIX, Answer, Asked, Endpoint
@@ -28,7 +29,7 @@ from app.console.schemas import (
 )
 from app.db import transaction
 from app.errors import NotFound
-from app.jobs import manage, outside, stored
+from app.jobs import operate, outside, stored
 from app.jobs.enqueue import ATTEMPTS_LIMIT
 from app.jobs.model import JOB, JOB_LOG, Job, JobLog, JobState, Outcome
 from app.jobs.outside import Wanted
@@ -137,7 +138,8 @@ def _cancel(asked: Asked) -> Answer:
         queue = session.execute(query).scalar_one_or_none()
         if queue is not None:
             asked.allow(Action.ENQUEUE, queue)
-        manage.cancel(job_id, session=session)
+        with audit.acting(f"{asked.holder.name}@http"):
+            operate.cancel(job_id, session=session)
     return Answer({"cancelled": True})
 
 
@@ -187,6 +189,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _cancel,
         {200: record("cancelled", cancelled={"type": "boolean", "enum": [True]})},
         subject=None,
+        body=record(),
         errors=(404, 409),
     ),
 )

@@ -108,7 +108,7 @@ def _snooze(visit: Visit) -> Done:
     except ValueError as error:
         raise BadRequest(str(error)) from None
     operate.snooze(job.id, until, reason=visit.form.text("reason"))
-    before = job.due_at or datetime.now(UTC)
+    before = max((each for each in (job.due_at, job.not_before) if each is not None), default=datetime.now(UTC))
     undo = Undo("snooze_job", {"job_id": job.id, "until": before.isoformat()})
     return Done(f"Job {job.id} is snoozed.", home(job.id), undo)
 

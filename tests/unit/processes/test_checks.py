@@ -10,7 +10,7 @@ import pytest
 from app.errors import BadRequest
 from processes import Retry
 from processes.checks import OF_QUEUE, checked_settings
-from processes.definition import SETTINGS
+from processes.definition import OF_PROCESSES, SETTINGS
 
 GOOD: dict[str, list[tuple[Any, Any]]] = {
     "accept_first": [("true", True), ("OFF", False), (False, False)],
@@ -57,17 +57,30 @@ def test_every_setting_is_tried() -> None:
 @pytest.mark.parametrize(("word", "given", "stored"), [(word, *each) for word, of in GOOD.items() for each in of])
 def test_a_setting_is_stored_as_the_code_would_say_it(word: str, given: Any, stored: Any) -> None:
     # P6, P7
-    assert checked_settings("x", {word: given}) == {word: stored}
+    assert checked_settings("x", {word: given}, decider=True) == {word: stored}
 
 
 @pytest.mark.parametrize(("word", "given"), [(word, each) for word, of in WRONG.items() for each in of])
 def test_a_setting_that_cannot_be_is_refused(word: str, given: Any) -> None:
     with pytest.raises(BadRequest, match="x"):
-        checked_settings("x", {word: given})
+        checked_settings("x", {word: given}, decider=True)
 
 
 def test_a_setting_that_there_is_not_is_told_with_one_that_is_near() -> None:
     with pytest.raises(BadRequest, match="did you mean work_timeout"):
-        checked_settings("x", {"work_time_out": "5min"})
+        checked_settings("x", {"work_time_out": "5min"}, decider=False)
     with pytest.raises(BadRequest, match="name at least one setting"):
-        checked_settings("x", {})
+        checked_settings("x", {}, decider=False)
+
+
+@pytest.mark.parametrize("word", OF_PROCESSES)
+def test_an_actor_has_no_settings_of_processes(word: str) -> None:
+    # P7
+    with pytest.raises(BadRequest, match=f"x is an actor: {word} is a setting of the decider"):
+        checked_settings("x", {word: GOOD[word][0][0]}, decider=False)
+
+
+def test_what_is_like_no_setting_is_told_with_how_many_there_are() -> None:
+    for decider, more in ((True, 6), (False, 2)):
+        with pytest.raises(BadRequest, match=f"there is accept_first, blocked, .* … and {more} more"):
+            checked_settings("x", {"bogus": 1}, decider=decider)

@@ -98,4 +98,7 @@ def test_a_span_may_be_off() -> None:
 
 def test_a_name_that_nothing_has_is_told_with_one_that_is_near() -> None:
     assert unknown("actor", "chrage", ["charge", "ship"]) == "there is no actor 'chrage': did you mean charge?"
-    assert "there is charge, ship" in unknown("actor", "zzzzzz", ["ship", "charge"])
+    assert unknown("actor", "zzzzzz", ["ship", "charge"]).endswith("there is charge, ship")
+    assert unknown("actor", "zzzzzz", map(str, range(10))).endswith("8, 9")
+    assert unknown("actor", "zzzzzz", map(str, range(12))).endswith("6, 7, … and 2 more")
+    assert unknown("actor", "zzzzzz", []).endswith("there is none")

@@ -41,6 +41,10 @@ def named_flow(*, flow: Flow) -> None:
     pass
 
 
+def flow_last(order: str, flow: Flow) -> str:
+    return order
+
+
 async def later(order: str) -> str:
     return order
 
@@ -73,7 +77,7 @@ def test_defaults_are_those_of_the_rules() -> None:
 
 def test_a_decider_is_called_without_its_flow() -> None:
     assert str(definition_of(decider(fulfil)).signature) == "(order: 'str') -> 'str'"
-    for wrong in (no_flow, named_flow):
+    for wrong in (no_flow, named_flow, flow_last):
         with pytest.raises(BadRequest, match="is given its flow first"):
             decider(wrong)
 

@@ -29,8 +29,9 @@ class StageStub:
     """ShouldProcess and Process are pure: without side effects, and called again at any time, for any reason. Both may be
     called needlessly, and Process checks for itself whether there is anything to do. Side effects belong into Saved.
 
-    The batched calls answer each entity by its id, in any order. An entity that is not answered has failed. A batch
-    without entities is a question whether the service is there: answer it with a batch without answers.
+    The batched calls are optional: where they are not implemented, each entity is a call by itself. They answer each
+    entity by its id, in any order. An entity that is not answered has failed. A batch without entities is a question
+    whether the service is there: answer it with a batch without answers.
     """
 
     def __init__(self, channel):
@@ -70,8 +71,9 @@ class StageServicer:
     """ShouldProcess and Process are pure: without side effects, and called again at any time, for any reason. Both may be
     called needlessly, and Process checks for itself whether there is anything to do. Side effects belong into Saved.
 
-    The batched calls answer each entity by its id, in any order. An entity that is not answered has failed. A batch
-    without entities is a question whether the service is there: answer it with a batch without answers.
+    The batched calls are optional: where they are not implemented, each entity is a call by itself. They answer each
+    entity by its id, in any order. An entity that is not answered has failed. A batch without entities is a question
+    whether the service is there: answer it with a batch without answers.
     """
 
     def ShouldProcess(self, request, context):
@@ -147,8 +149,9 @@ class Stage:
     """ShouldProcess and Process are pure: without side effects, and called again at any time, for any reason. Both may be
     called needlessly, and Process checks for itself whether there is anything to do. Side effects belong into Saved.
 
-    The batched calls answer each entity by its id, in any order. An entity that is not answered has failed. A batch
-    without entities is a question whether the service is there: answer it with a batch without answers.
+    The batched calls are optional: where they are not implemented, each entity is a call by itself. They answer each
+    entity by its id, in any order. An entity that is not answered has failed. A batch without entities is a question
+    whether the service is there: answer it with a batch without answers.
     """
 
     @staticmethod
