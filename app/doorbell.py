@@ -199,7 +199,7 @@ class Doorbell:
                 publisher.publish(bells)
                 pause = PAUSE_SECONDS
             except Exception as error:  # noqa: BLE001 - the thread must outlive whatever a broker does
-                log.warning("the broker does not answer (%s); workers will find the work by polling", _kind(error))
+                log.warning("the broker does not answer (%s); workers that have theirs find the work", _kind(error))
                 if publisher is not None:
                     publisher.close()
                 publisher = None

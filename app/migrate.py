@@ -121,7 +121,8 @@ def _migrate(engine: Engine, first: str) -> State:
 
 
 def _take(connection: Connection, tables: Sequence[str], first: str) -> None:
-    """All, before any is changed: who waits for one while it holds another stops others, and may wait in a circle."""
+    """All, before any is changed: who waits for one while it holds another stops others, and may wait in a circle. That
+    others have waited behind us for the first one counts: soon Postgres looks whether they wait in one."""
     raw: Any = connection.connection.driver_connection
     begun = time.monotonic()
     for table in tables:
@@ -134,6 +135,4 @@ def _take(connection: Connection, tables: Sequence[str], first: str) -> None:
             if getattr(error.orig, "pgcode", None) not in _NOT_NOW:
                 raise
             raise _InUse(table) from error
-        if table == first:
-            begun = time.monotonic()
     connection.execute(sa.select(sa.func.set_config("lock_timeout", "0", True)))

@@ -67,7 +67,9 @@ def mix_in(app: Celery[Any]) -> None:
 
 def queues_of(app: Celery[Any]) -> list[str]:
     own = {each.queue for each in registry.functions.values()}
-    return sorted({JOBS, CONTROL, *own, *stage_queues(), *(queue_of(task, {}) for task in user_tasks(app).values())})
+    periodic = {each.values["queue"] for each in schedules.declared.values()}
+    of_tasks = {queue_of(task, {}) for task in user_tasks(app).values()}
+    return sorted({JOBS, CONTROL, *own, *stage_queues(), *periodic, *of_tasks})
 
 
 def write(app: Celery[Any]) -> list[str]:

@@ -138,12 +138,14 @@ def _unanswered(connection: Connection, limit: int) -> Restarted:
 
 
 def _waited(connection: Connection, limit: int) -> list[Key]:
-    return [(row.process_id, row.number) for row in connection.execute(_too_long(), {"p_limit": limit})]
+    parameters = {"p_limit": limit, "p_lease": settings().lease}
+    return [(row.process_id, row.number) for row in connection.execute(_too_long(), parameters)]
 
 
 @cache
 def _too_long() -> sa.Select[Any]:
     waits = DECISION.c.state == sa.literal_column(f"'{DecisionState.QUEUED}'")
     late = sa.and_(DECISION.c.recovery_time.is_not(None), DECISION.c.recovery_time < sa.func.now())
-    query = sa.select(DECISION.c.process_id, DECISION.c.number).where(waits, late).order_by(DECISION.c.recovery_time)
+    query = sa.select(DECISION.c.process_id, DECISION.c.number).where(waits, late, claims.up_for_a_lease())
+    query = query.order_by(DECISION.c.recovery_time)
     return query.limit(sa.bindparam("p_limit", type_=sa.Integer))

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from app import faults
+from app import claims, faults
 from app.arrays import Array
 from app.checks import limited
 from app.db import autocommit, engine
@@ -114,10 +114,8 @@ def _report(count: int, examined: Sequence[Examined], healed: Sequence[Healed]) 
 @cache
 def _idle() -> sa.Select[Any]:
     """Only some time after the server came: workers are to ask for work first (R4, R6)."""
-    began = sa.func.greatest(sa.func.pg_postmaster_start_time(), sa.func.pg_last_xact_replay_timestamp())
-    up = began < sa.func.now() - sa.bindparam("p_lease", type_=sa.Interval)
     late = GRAPH.c.recovery_time < sa.func.now()
-    query = sa.select(GRAPH.c.process_id).where(GRAPH.c.recovery_time.is_not(None), late, up)
+    query = sa.select(GRAPH.c.process_id).where(GRAPH.c.recovery_time.is_not(None), late, claims.up_for_a_lease())
     return query.order_by(GRAPH.c.recovery_time).limit(sa.bindparam("p_limit", type_=sa.Integer))
 
 

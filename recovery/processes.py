@@ -10,10 +10,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from app import faults
+from app import claims, faults
 from app.arrays import Array
 from app.checks import limited
 from app.db import autocommit, engine
+from app.settings import settings
 from processes import starting
 from processes.model import PROCESS
 from processes.statements import IDLE, NOW
@@ -42,7 +43,7 @@ class Report:
 def run_once(limit: int = LIMIT) -> Report:
     """Any number may run at once."""
     with autocommit() as connection:
-        ids = connection.execute(_late(), {"p_limit": limit}).scalars().all()
+        ids = connection.execute(_late(), {"p_limit": limit, "p_lease": settings().lease}).scalars().all()
     reports = [_look(ids[first : first + healing.BATCH]) for first in range(0, len(ids), healing.BATCH)]
     # What was registered is begun by whoever comes by, also before its time is over.
     begun = starting.run_once(limit)
@@ -85,9 +86,11 @@ _BROKEN = (Case.OVER_TIME, Case.TASK_LOST, Case.VALUE_LOST, Case.WAITS_FOR_NOTHI
 
 @cache
 def _late() -> sa.Select[Any]:
+    """Nobody can report to what has not begun."""
     late = sa.and_(PROCESS.c.recovery_time.is_not(None), PROCESS.c.recovery_time < sa.func.now())
-    query = sa.select(PROCESS.c.id).where(late).order_by(PROCESS.c.recovery_time)
-    return query.limit(sa.bindparam("p_limit", type_=sa.Integer))
+    registered = PROCESS.c.state == sa.literal_column(f"'{ProcessState.REGISTERED}'")
+    query = sa.select(PROCESS.c.id).where(late, sa.or_(registered, claims.up_for_a_lease()))
+    return query.order_by(PROCESS.c.recovery_time).limit(sa.bindparam("p_limit", type_=sa.Integer))
 
 
 @cache

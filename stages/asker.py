@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.alarm import OutOfTime, Stopped, alarm
 from app.db import autocommit, remaining_time
 from app.errors import DatabaseError
+from app.jobs.endings import storable
 from stages.asking import ask
 from stages.definition import Definition
 from stages.ending import ERROR_MOST
@@ -107,7 +108,7 @@ class Asker:
         """S4: failed open, and counted."""
         for stage, (times, why) in self._unanswered.items():
             log.warning("should_process of %s in stage %s failed %d times: %s", self._kind.name, stage, times, why)
-            values = {"ask_failures": Stage.ask_failures + times, "ask_failure": why[:ERROR_MOST]}
+            values = {"ask_failures": Stage.ask_failures + times, "ask_failure": storable(why)[:ERROR_MOST]}
             counted = sa.update(Stage).where(Stage.kind == self._kind.name, Stage.name == stage).values(values)
             with suppress(SQLAlchemyError, DatabaseError), autocommit() as connection:
                 connection.execute(counted)

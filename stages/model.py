@@ -194,8 +194,8 @@ class StageVisit(Claimable, Model):
     @classmethod
     def returned(cls) -> list[Any]:
         # A row has many columns, and a visit few microseconds.
-        names = ("kind", "entity_id", "stage", "queue", "rank", "fields", "hops", "chain", "attempts", "claimed_at")
-        return [VISIT.c[name] for name in names]
+        names = "kind entity_id stage queue rank fields hops chain attempts alone claimed_at"
+        return [VISIT.c[name] for name in names.split()]
 
     @classmethod
     def abandon(cls, executor: Executor, passes: Sequence[PassKey]) -> None:

@@ -31,7 +31,7 @@ def pause(stage: Known, *, reason: str | None = None) -> bool:
 
 
 def resume(stage: Known, *, reason: str | None = None) -> bool:
-    """Whether it was paused."""
+    """Whether it was paused, or rested because its service does not answer."""
     return _paused(stage, "resume", paused=False, reason=reason)
 
 
@@ -42,7 +42,7 @@ def _paused(stage: Known, action: str, *, paused: bool, reason: str | None) -> b
         audit.record(session, f"stage.{action}", str(stage), reason=reason)
         if not paused:
             ring_after_commit(session, stage.queue, GENERIC)
-        return before.paused is not paused
+        return before.paused is not paused or (before.rests and not paused)
 
 
 def limit(

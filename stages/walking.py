@@ -35,6 +35,7 @@ from app.claims.keeper import Holding
 from app.claims.saving import save
 from app.db import autocommit, transaction
 from app.errors import ClaimLost, DatabaseError
+from app.jobs.endings import storable
 from app.jobs.run import Pace
 from stages import lanes
 from stages.asker import Asker
@@ -226,7 +227,7 @@ class Walk:
                 "wanted": PART.c.wanted + len(page.offers),
                 "failed": PART.c.failed + page.failed,
                 "singly": singly,
-                "error": page.error and page.error.replace("\0", "")[:ERROR_MOST],
+                "error": page.error and storable(page.error)[:ERROR_MOST],
                 "attempts": 1,
             }
             if page.error is None:
@@ -310,7 +311,7 @@ class Walk:
             # Without a page in between, the deaths of other workers count on.
             values["attempts"] = 0 if self._moved else self._row.attempts - 1
             if error is not None:
-                values["error"] = error.replace("\0", "")[:ERROR_MOST]
+                values["error"] = storable(error)[:ERROR_MOST]
             self._write(tx, values)
         self._held = False
         self._holding.ended([self._row])

@@ -111,9 +111,11 @@ def age(limit: int = 10_000) -> Aged:
     steps = sa.func.floor(
         sa.extract("epoch", sa.func.now() - RUN.c.created_at) / sa.extract("epoch", ReactivePool.ageing)
     )
-    # T21: not past a slot that is kept against what is less important than it.
-    kept = limits.kept_now().subquery("kept")
-    behind = sa.select(sa.func.max(kept.c.rank) + 1).where(kept.c.rank < -RUN.c.priority).correlate(Queue, RUN)
+    # T21: for `max_hold`, not past a slot that is kept against what is less important than it. After that it ages on:
+    # slots may be kept again and again, for one run that delivers after the other (T20).
+    kept, held = limits.kept_now().subquery("kept"), sa.func.now() - RUN.c.created_at <= ReactivePool.max_hold
+    behind = sa.select(sa.func.max(kept.c.rank) + 1).where(kept.c.rank < -RUN.c.priority, held)
+    behind = behind.correlate(Queue, RUN, ReactivePool)
     rank = sa.cast(sa.func.greatest(BEST_RANK, -RUN.c.priority - steps, behind.scalar_subquery()), sa.SmallInteger)
     older = (
         sa.select(RUN.c.id, rank.label("aged"))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from app.claims.cursor import Cursor
 from app.claims.hold import extend, finish, finishing, give_back, park
-from app.claims.lost import finding_overdue, orphan, overdue, time_out
+from app.claims.lost import finding_overdue, orphan, overdue, time_out, up_for_a_lease
 from app.claims.model import (
     Claimable,
     Executor,
@@ -61,5 +61,6 @@ __all__ = [
     "prepared",
     "take",
     "time_out",
+    "up_for_a_lease",
     "when",
 ]

@@ -67,12 +67,16 @@ def finding_overdue(model: type[Claimable], limit: int, *, lock: bool) -> sa.Sel
     )
     in_batch = sa.or_(late.c.together, outside)
     told = table.c if lock else key_columns(model)
-    # Or since a standby took over, which may have been up for long.
-    began = sa.func.greatest(sa.func.pg_postmaster_start_time(), sa.func.pg_last_xact_replay_timestamp())
-    up = began < sa.func.now() - sa.cast(sa.bindparam("p_lease", type_=sa.Interval), sa.Interval)
     columns = (late.c[each.name] for each in told)
     query = sa.select(*columns, in_batch.label("in_batch")).select_from(sa.join(queues, late, sa.true()))
-    return query.where(up).limit(most)
+    return query.where(up_for_a_lease()).limit(most)
+
+
+def up_for_a_lease() -> sa.ColumnElement[bool]:
+    """Live work reports first (R6): after a start of the server, or since a standby took over, which may have been up
+    for long. Parameter: `p_lease`."""
+    began = sa.func.greatest(sa.func.pg_postmaster_start_time(), sa.func.pg_last_xact_replay_timestamp())
+    return began < sa.func.now() - sa.cast(sa.bindparam("p_lease", type_=sa.Interval), sa.Interval)
 
 
 def _late(found: sa.Select[Any], *, lock: bool) -> Any:

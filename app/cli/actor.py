@@ -11,6 +11,7 @@ import click
 from app.cli.output import counted, document, heading, json_option, resting, table
 from app.cli.process_words import Pair, known_actor, once
 from app.db import transaction
+from app.errors import BadRequest
 from processes import listing, lookup
 from processes.listing import Listed
 from processes.preferences import configure
@@ -148,7 +149,10 @@ def set_(*, name: str, changes: tuple[tuple[str, str], ...], reason: str | None)
       tidemill actor set charge rate_limit=10/s max_parallel=none
     """
     known = known_actor(name)
-    done = configure(known, once(changes, "the setting"), reason=reason)
+    try:
+        done = configure(known, once(changes, "the setting"), reason=reason)
+    except BadRequest as error:
+        raise click.UsageError(str(error)) from None
     for word, (was, now) in done.items():
         same = "was so already" if was == now else f"was {setting(was)}"
         click.echo(f"{known}: {word} is {setting(now)}, {same}")

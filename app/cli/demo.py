@@ -170,6 +170,12 @@ class Demo:
                 f"{now - victim.at:.0f} s after the kill (the lease here is {span(settings().lease)})"
             )
             self._victim, self._strike_at = None, float("inf")
+        elif log[-1].outcome is Outcome.FAILED:
+            self._screen.say(
+                f"job {victim.job_id} ({victim.task}) lost its worker, was recovered and is parked, as it fails by "
+                f"itself: so once more"
+            )
+            self._victim, self._strike_at = None, now
 
 
 def _sums(queues: Sequence[QueueFigures]) -> tuple[int, int, int, int]:

@@ -14,7 +14,7 @@ from app.cli.arguments import Past, limit_option
 from app.cli.output import agree, document, json_option, several, table, told_of_more, when, yes_option
 from app.db import transaction
 from app.events import Event, Subscriber, subscribe
-from app.events.subscriptions import delete_queue, forget
+from app.events.subscriptions import delete_queues, forget, restored
 from app.health.events import failing, told
 from app.outbox import listing
 from app.outbox.replay import first_since, preview
@@ -106,6 +106,26 @@ def replay(*, since: datetime, yes: bool) -> None:
     click.echo(f"{several(count, 'event')} from sequence {first} on, as far as they were published, come again")
 
 
+@events.command("restored")
+@yes_option
+def restored_(*, yes: bool) -> None:
+    """Says that the database is a restored backup.
+
+    To be called before anything is started, by the role that migrates. What is saved from now on gets sequences that
+    nobody has seen; otherwise subscribers would take it for what they had. The queues of subscriptions are emptied, as
+    they may hold saves that are lost. The relay makes them again, and publishes again what it last published before the
+    backup (TIDEMILL_EVENTS_REPLAY).
+    """
+    agree("Raise the sequence of events, and delete what waits for subscribers in the broker?", yes=yes)
+    with transaction() as session:
+        first, names = restored(session)
+        audit.record(session, "event.restored", "events", sequence=first)
+    gone = delete_queues(names, mark=True)
+    click.echo(f"events are numbered from {first} on; the queues of {several(len(names), 'subscription')} are empty")
+    if not gone:
+        raise click.ClickException("the broker is away: empty it before anything is started, or call this once more")
+
+
 @events.command("subscribe")
 @click.argument("name")
 @click.argument("patterns", nargs=-1, required=True, metavar="PATTERN...")
@@ -133,7 +153,7 @@ def unsubscribe_(*, name: str, yes: bool) -> None:
     with transaction() as session:
         forget(session, name)
         audit.record(session, "event.unsubscribe", name)
-    gone = delete_queue(name)
+    gone = delete_queues([name])
     click.echo(f"{name} gets nothing more" + ("" if gone else "; the broker is away: the relay deletes its queue"))
 
 

@@ -10,10 +10,11 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
+from app import outbox
 from app.db import joined, transaction
 from app.errors import BadRequest, NotFound
 from app.events.sources import connection, errors
-from app.outbox.broker import remove
+from app.outbox.broker import remove, remove_mark
 from app.outbox.model import EventSeen, EventSubscription
 from app.settings import settings
 
@@ -52,7 +53,7 @@ def unsubscribe(name: str, url: str | None = None) -> bool:
     broker is away; the relay deletes the queue, unless it is restarted before."""
     with transaction() as session:
         forget(session, name)
-    return delete_queue(name, url)
+    return delete_queues([name], url)
 
 
 def forget(session: Session, name: str) -> None:
@@ -62,12 +63,21 @@ def forget(session: Session, name: str) -> None:
     session.execute(sa.delete(EventSeen).where(EventSeen.subscriber == name))
 
 
-def delete_queue(name: str, url: str | None = None) -> bool:
-    """False: the broker is away."""
+def restored(session: Session) -> tuple[int, list[str]]:
+    """The database is a backup: gives what is saved from now on sequences that nobody has seen. Returns the first of
+    them, and whose queues are to be deleted: what is in them may be of saves that are lost."""
+    return outbox.restored(session), list(session.scalars(sa.select(EventSubscription.name)))
+
+
+def delete_queues(names: Sequence[str], url: str | None = None, *, mark: bool = False) -> bool:
+    """With what is in them; `mark`: the relay is to notice, and to make them again. False: the broker is away."""
     with closing(connection(url or settings().resolved_events_url())) as broker:
         try:
             broker.ensure_connection(max_retries=0, reraise_as_library_errors=False)
-            remove(broker.default_channel, name)
+            for name in names:
+                remove(broker.default_channel, name)
+            if mark:
+                remove_mark(broker.default_channel)
         except errors(broker):
             return False
     return True

@@ -26,9 +26,7 @@ def broker(url: str) -> list[Finding]:
             answer.set_exception(error)
 
     threading.Thread(target=ask, name="tidemill-doctor", daemon=True).start()
-    advice = (
-        "check TIDEMILL_BROKER_URL and the server; until it answers, workers find work by polling every few seconds"
-    )
+    advice = "check TIDEMILL_BROKER_URL and the server; until it answers, work waits in the database, and none is lost"
     try:
         return answer.result(LIMIT_SECONDS)
     except TooLong:

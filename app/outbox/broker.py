@@ -120,6 +120,15 @@ def remove(channel: Any, name: str) -> None:
     channel.queue_delete(queue=queue)
 
 
+def remove_mark(channel: Any) -> None:
+    """As a broker that has lost all: the relay makes the queues again, and publishes again what it published lately."""
+    if hasattr(channel, "conn_or_acquire"):
+        with channel.conn_or_acquire() as client:
+            client.delete(MARK)
+        return
+    channel.queue_delete(queue=MARK)
+
+
 class Broker:
     """A connection of the relay; not shared between threads."""
 

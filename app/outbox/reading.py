@@ -63,7 +63,7 @@ def these(ids: Sequence[int]) -> Batch:
 
 def targeted(state: State, limit: int) -> Batch:
     """The next ones that are visible in the target and were not in the snapshot."""
-    upto = min(state.done_id + IDS, state.last_id or 0)
+    upto = _upto(state.done_id, state.last_id or 0)
     values = {"p_snapshot": state.snapshot, "p_target": state.target, "p_after": state.done_id, "p_upto": upto}
     return _batch(_targeted(limit), values, limit, upto)
 
@@ -71,9 +71,17 @@ def targeted(state: State, limit: int) -> Batch:
 def replayed(state: State, limit: int) -> Batch:
     """The next ones of what is published once more: nothing that was not published before."""
     after = (state.replay_from or 1) - 1
-    upto = max(after, min(after + IDS, state.replay_to or 0))
+    upto = max(after, _upto(after, state.replay_to or 0))
     values = {"p_snapshot": state.snapshot, "p_target": state.target, "p_after": after, "p_upto": upto}
     return _batch(_replayed(limit), values | {"p_done": state.done_id}, limit, upto)
+
+
+def _upto(after: int, last: int) -> int:
+    """Counted from the next one that there is: after a restore there is a gap that nobody would come through."""
+    following = sa.select(Event.id).where(Event.id > after).order_by(Event.id).limit(sa.literal_column("1"))
+    with autocommit() as connection:
+        first = connection.execute(following).scalar()
+    return last if first is None else min(first + IDS - 1, last)
 
 
 def _batch(statement: Any, values: dict[str, Any], limit: int, upto: int) -> Batch:

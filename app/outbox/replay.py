@@ -1,4 +1,4 @@
-"""Publishing again what was published before, from a moment on."""
+"""Publishing again what was published before, from a moment on; and beginning anew after a restore."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from app.db import joined
+from app.db import SCHEMA, joined
 from app.errors import BadRequest, NotFound
 from app.outbox import cursor
 from app.outbox.model import Event, EventRelay
@@ -28,6 +28,16 @@ def replay(since: datetime, session: Session | None = None) -> int:
         if not cursor.replay(tx, first):
             raise NotFound("nothing was published yet: the relay has never run, see 'tidemill events status'")
         return first
+
+
+def restored(session: Session) -> int:
+    """After a restore from a backup, the next saves would get sequences that later ones had which are lost, and that
+    subscribers pass over. From now on they are higher than any that was ever given: microseconds of the clock, which no
+    system saves as fast as. Returns the first of them."""
+    sequence = sa.func.pg_get_serial_sequence(f"{SCHEMA}.{Event.__tablename__}", Event.id.name)
+    moment = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1_000_000, sa.BigInteger)
+    beyond = sa.func.greatest(sa.func.nextval(sequence), moment)
+    return int(session.execute(sa.select(sa.func.setval(sequence, beyond) + 1)).scalar_one())
 
 
 def preview(session: Session, since: datetime) -> int:

@@ -66,11 +66,11 @@ class RemoteBatch(Batch):
         return str(self.claim.rows[0].queue)
 
     def call(self, method: str, request: Any, span: timedelta, *, wakes: bool = True) -> Any:
-        """Within the alarm of the worker, so that it can be stopped."""
-        seconds = span.total_seconds()
+        """Within the alarm of the worker, so that it can be stopped. In a trial, to whoever has just answered."""
+        seconds, there = span.total_seconds(), self.claim.trial and wakes
 
         def called(_entity: Any, _state: Any) -> Any:
-            return client_of(self.remote).call(method, request, seconds)
+            return client_of(self.remote).call(method, request, seconds, there=there)
 
         try:
             response = Limit(span + SLACK)(called, None, None)

@@ -3,6 +3,7 @@
 - Calls go round over the addresses; one that did not answer is passed over for a while, as long as there is another.
 - A call that found nobody is made once more, elsewhere if there is an elsewhere, within the same time: but only if it
   is pure. `Saved` is not.
+- `there`: a call goes where the last one was answered, and nowhere else.
 - A channel that failed is forgotten: the next call connects anew, with the certificates as they are then.
 - Of each channel it is known which calls the service does not have (`lacks`).
 """
@@ -59,21 +60,26 @@ class Client:
     #: The calls that are not there, by address.
     _lacking: dict[str, set[str]] = field(default_factory=dict)
     _turn: int = 0
+    _answered: str | None = None
 
     @cached_property
     def _token(self) -> _Token | None:
         return None if self.remote.token_file is None else _Token(self.remote.token_file)
 
-    def call(self, method: str, request: Any, seconds: float, *, pure: bool = True) -> Any:
+    def call(self, method: str, request: Any, seconds: float, *, pure: bool = True, there: bool = False) -> Any:
         """The response, or `RemoteFailed`."""
         end = time.monotonic() + seconds
-        address = self._next()
+        address = self._answered if there and self._answered else self._next()
         try:
             return self._once(address, method, request, seconds)
         except RemoteFailed as error:
-            if not pure or error.status != UNAVAILABLE:
+            if not pure or there or error.status != UNAVAILABLE:
                 raise
         return self._once(self._next(), method, request, max(LEAST_SECONDS, end - time.monotonic()))
+
+    def elsewhere(self) -> bool:
+        """Whether there is an address that has not failed since it was last heard of."""
+        return len(self._shunned) < len(set(self.remote.addresses))
 
     def lacks(self, method: str) -> bool:
         """Whether none of those that were called has it, as far as is known."""
@@ -111,6 +117,7 @@ class Client:
             future.cancel()
             raise
         self._shunned.pop(address, None)
+        self._answered = address
         if address in self._lacking:
             self._lacking[address].discard(method)
         return response

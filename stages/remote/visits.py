@@ -29,7 +29,7 @@ from stages.kind import Kind
 from stages.outcomes import Outcome, Patch, Untouched, Updated
 from stages.remote import wire
 from stages.remote.calls import AWAY, SLOW, RemoteBatch, failure_of, told_twice, unanswered
-from stages.remote.client import client_of
+from stages.remote.client import DEADLINE, UNAVAILABLE, client_of
 from stages.remote.service import Remote
 from stages.remote.wire import Answer, Sent
 from stages.visits import CONFLICT, VisitBatch
@@ -124,18 +124,28 @@ class RemoteVisitBatch(RemoteBatch, VisitBatch):
     def _together_failed(self, ids: Sequence[str], failed: RemoteFailed) -> None:
         away = failed.status in AWAY
         if away or failed.status in SLOW:
-            self.rest(failed)
+            self._leave(failed)
         self.hand_back(ids, AT_ONCE, str(failed), alone=not away)
 
     def _lone(self, row: Row[Any], failed: RemoteFailed) -> Failed | None:
         """None: it waits as before."""
-        if failed.status in AWAY:
-            self.rest(failed)
-            self.hand_back([row.entity_id], AT_ONCE, str(failed))
-            return None
-        if failed.status in SLOW:
-            self.rest(failed)
+        if failed.status in AWAY or failed.status in SLOW:
+            elsewhere = self._leave(failed)
+            # Who has just answered, and dies at this one, dies of it.
+            dies = self.claim.trial and failed.status == UNAVAILABLE
+            hangs = failed.status in SLOW and (row.alone or not elsewhere)
+            if not dies and not hangs:
+                self.hand_back([row.entity_id], AT_ONCE, str(failed), alone=failed.status in SLOW)
+                return None
         return self.failed(row, failed)
+
+    def _leave(self, failed: RemoteFailed) -> bool:
+        """No more calls for now, and none of others where there is nobody else to call; whether there is."""
+        if elsewhere := failed.status == DEADLINE and client_of(self.remote).elsewhere():
+            self.given_up = True
+        else:
+            self.rest(failed)
+        return elsewhere
 
     def _ask(self, ids: Sequence[str]) -> None:
         """What the service answers about each of these; `RemoteFailed` leaves some without."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import chain
 from math import isfinite
 from typing import Any
 
@@ -30,6 +31,8 @@ from stages.remote.service import Remote
 from stages.state import Stored
 
 _BYTEA = "\\x"
+#: Deeper values are nobody's data, and would exhaust whoever compares them later.
+DEPTH = 100
 _MISSING: Any = object()
 
 
@@ -113,7 +116,17 @@ def answer(given: Sent, response: stage_pb2.ProcessResponse) -> Answer:
             values, reads = _object("patch", response.patch.json), tuple(response.patch.reads)
         case _:
             raise BadOutcome("its answer has no outcome: it must be one of untouched, updated and patch")
+    _check_depth(values)
     return Answer(values, response.HasField("patch"), reads, _timer(response), _state(response))
+
+
+def _check_depth(value: Any) -> None:
+    level: list[Any] = [value]
+    for _ in range(DEPTH + 2):
+        inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        if not (level := list(chain.from_iterable(inner))):
+            return
+    raise BadOutcome(f"its answer is nested more than {DEPTH} deep")
 
 
 def _timer(response: stage_pb2.ProcessResponse) -> datetime | timedelta | None:
@@ -175,7 +188,7 @@ def _changed_fields(given: Sent, packed: AnyMessage) -> dict[str, Any]:
         if not packed.Unpack(made):
             raise BadOutcome(f"updated is a {packed.type_url!r:.100}, not a {made.DESCRIPTOR.full_name}")
         before, after = _fields(given.message), _fields(made)
-    except (ValueError, RecursionError, TypeError, DecodeError) as error:
+    except (ValueError, RecursionError, TypeError, DecodeError, json_format.Error) as error:
         if isinstance(error, BadOutcome):
             raise
         raise BadOutcome(f"updated cannot be read as {made.DESCRIPTOR.full_name}: {error!s:.200}") from None
@@ -215,7 +228,7 @@ def _object(what: str, text: str) -> dict[str, Any]:
     try:
         # Exact: a number may have more digits than Python's own have room for.
         found = json.loads(text, parse_float=Decimal, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, ArithmeticError) as error:
         raise BadOutcome(f"{what} is no JSON: {error!s:.200}") from None
     if not isinstance(found, dict):
         raise BadOutcome(f"{what} is {text[:50]!r}, and must be a JSON object by the names of columns")

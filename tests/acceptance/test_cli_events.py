@@ -111,6 +111,47 @@ def test_replay(tidemill: Tidemill, session: Session) -> None:
     assert outbox.run_once().replayed == 4
 
 
+def test_after_a_restore_nothing_new_is_taken_for_old(tidemill: Tidemill, session: Session) -> None:
+    # S14: a backup draws the numbers again that lost saves had.
+    events.subscribe("mail", "#")
+    seen = kit.Seen()
+    ids = kit.save_all(session, 6)
+    kit.publish()
+    for event in kit.drained("mail")[:5]:
+        seen(event)
+    kit.save(session, "lost")
+    session.commit()
+    kit.publish()
+    session.execute(sa.text("DELETE FROM tidemill.event WHERE id > :last"), {"last": ids[2]})
+    session.execute(sa.text("SELECT setval('tidemill.event_id_seq', :last)"), {"last": ids[2]})
+    session.commit()
+    assert "Nobody can be asked" in tidemill("events restored").err
+    said = tidemill("events restored --yes").out
+    assert "the queues of 1 subscription are empty" in said
+    new = kit.save_all(session, 3)
+    assert min(new) > 10**15
+    assert f"numbered from {new[0]} on" in said
+    kit.publish()
+    given = kit.drained("mail")
+    assert {event.sequence for event in given} == {*ids[:3], *new}, "nothing of what is lost"
+    before = seen.count
+    for event in given:
+        seen(event)
+    assert seen.count == before + 3
+    assert "numbered from" in tidemill("events restored --yes").out
+    assert kit.save_all(session, 1)[0] > new[-1] + 1
+    assert session.execute(sa.select(sa.func.count()).where(Audit.action == "event.restored")).scalar_one() == 2
+
+
+def test_a_restore_without_a_broker_says_so(
+    tidemill: Tidemill, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events.subscribe("mail", "#")
+    monkeypatch.setenv("TIDEMILL_EVENTS_URL", "redis://127.0.0.1:1/0")
+    assert one_sentence(tidemill("events restored --yes"), "the broker is away: empty it before anything is started")
+    assert kit.save_all(session, 1)[0] > 10**15
+
+
 def test_subscriptions(tidemill: Tidemill, session: Session) -> None:
     assert "nobody is subscribed" in tidemill("events subscriptions").out
     assert "mail gets offer.*, order.pay from now on" in tidemill("events subscribe mail offer.* order.pay").out

@@ -104,6 +104,21 @@ def test_it_tells_of_a_job_that_was_lost_and_is_done(
     assert worker.kills == 1
 
 
+def test_a_job_that_fails_by_itself_proves_nothing(
+    demo: Demo, worker: Worker, screen: Screen, session: Session
+) -> None:
+    job_id = _claimed(session)
+    demo.look()
+    for outcome in (Outcome.LOST, Outcome.RETRIED, Outcome.FAILED):
+        assert f"while it runs job {job_id}" in _last(screen)
+        _ended(session, job_id, outcome)
+        demo.look()
+    assert "was recovered and is parked, as it fails by itself: so once more" in _last(screen)
+    worker.pid = 2
+    demo.look()
+    assert worker.kills == 2
+
+
 def test_a_job_that_had_ended_was_not_lost(demo: Demo, worker: Worker, screen: Screen, session: Session) -> None:
     """It may end between the look at it and the kill; then it strikes once more."""
     first = _claimed(session)

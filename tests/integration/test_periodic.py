@@ -11,10 +11,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session
 
+from app.celery import app as celery_app
 from app.errors import BadRequest, NotFound, UnknownTask, Unsupported
 from app.jobs import periodic, schedules
 from app.jobs.model import Job, PeriodicJob
 from app.jobs.schedules import run_once
+from app.registration import queues_of
 from tests.kit.faults import Crashed, crash_at, pause_at
 from tests.kit.rows import count
 from tests.kit.tasks import noop, record
@@ -55,6 +57,13 @@ def test_a_slot_fires_once_and_the_next_is_planned(session: Session) -> None:
     found = row(session, name)
     assert found.fired_at == job.due_at
     assert found.next_at == job.due_at + timedelta(hours=1) if job.due_at else None
+
+
+def test_a_worker_takes_the_queues_of_periodic_jobs() -> None:
+    # J9: also one that no task is declared for.
+    assert "reports" not in queues_of(celery_app)
+    periodic(noop.s(), every="1h", queue="reports")
+    assert "reports" in queues_of(celery_app)
 
 
 def test_a_cron_line_waits_for_its_slot(session: Session) -> None:

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 import processes
+from app.settings import settings
 from processes import operate, preferences
 from processes.answers import Handed
 from processes.states import ProcessState
@@ -155,6 +156,30 @@ def test_nothing_is_swept_before_its_time(session: Session) -> None:
     found, _ = _task(task_timeout="10min")
     r.sweep_all()
     assert _stands(session, found) == IN_WORK
+
+
+def test_for_a_lease_after_the_server_came_no_time_is_over(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    # R6: of a process, of a task in work and of one that waits: who works may report first.
+    preferences.configure("crowd", {"process_timeout": "1h"})
+    at_work, held = _task(task_timeout="10min")
+    waiting = r.begin(processes.start(w.crowd, ["x"]))
+    registered = processes.start(w.crowd, ["x"])
+    monkeypatch.setenv("TIDEMILL_LEASE", "1d")
+    settings.cache_clear()
+    for column in ("deadline_at", "recovery_time"):
+        r.let_pass(column)
+        r.let_pass(column, table="process")
+    r.sweep_all()
+    late_processes.run_once()
+    assert _stands(session, at_work) == IN_WORK
+    assert r.decision(session, waiting, 1).state == "QUEUED"
+    assert {r.state(session, each) for each in (at_work, waiting)} == {ProcessState.ACTIVE}
+    assert r.state(session, registered) is not ProcessState.REGISTERED, "nobody could report to what has not begun"
+    assert r.word(r.well(held)) == "taken"
+    monkeypatch.setenv("TIDEMILL_LEASE", "1s")
+    settings.cache_clear()
+    late_processes.run_once()
+    assert r.state(session, waiting) is ProcessState.BROKEN
 
 
 def test_the_error_of_a_timeout_may_be_accepted(session: Session) -> None:

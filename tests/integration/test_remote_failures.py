@@ -14,12 +14,13 @@ from sqlalchemy.engine import Row
 from app import limits
 from app.db import transaction
 from app.limits import Queue
+from stages import lookup, operate
 from stages.definition import Definition
 from stages.model import Stage
 from stages.remote import asks
 from tests.kit.process import Processes
 from tests.kit.remote import Service, free_port
-from tests.kit.stages_rows import Stages, entity, execute, limit, visit, visits, waiting, world
+from tests.kit.stages_rows import Stages, entity, execute, visit, visits, waiting, world
 
 NAMES = ("a", "b", "c")
 #: Of a call that hangs. A loaded machine answers others within it.
@@ -149,6 +150,55 @@ def test_a_trial_that_takes_too_long_is_the_fault_of_the_entity(stages: Stages, 
     assert _rests().rests == 2
 
 
+def test_one_at_which_the_service_dies_holds_up_no_others(stages: Stages, service: Service) -> None:
+    # S17: it dies alone, of a service that has just answered an empty batch.
+    _ready(stages, service, max_attempts=2)
+    service.behaves(process={"a": {"abort": "UNAVAILABLE"}, "*": {"set": {"status": "done"}}})
+    stages.serve("score")
+    assert _told() == [(each, 0, False, "waiting") for each in NAMES]
+    before = len(service.calls("ProcessBatch"))
+    _rested()
+    stages.serve("score")
+    assert [call["ids"] for call in service.calls("ProcessBatch")][before:] == [["a"]], "not of others too"
+    assert _told() == [("a", 1, False, "waiting"), *((each, 0, False, "waiting") for each in NAMES[1:])]
+    assert "UNAVAILABLE" in visit("a", "score").error
+    _rested()
+    stages.serve("score")
+    assert [entity(each).status for each in NAMES] == ["new", "done", "done"], "the trial was that of another"
+    with transaction() as session:
+        limits.rest(session, "stage.offer.score", "away")
+    _rested()
+    stages.all_due()
+    stages.serve("score")
+    assert _told() == [("a", 2, False, "parked")]
+
+
+def test_one_address_that_hangs_holds_up_nobody(stages: Stages, processes: Processes, tmp_path: Path) -> None:
+    # S17 S18: others answer.
+    hangs, well = (Service(processes, tmp_path / name).start() for name in ("hangs", "well"))
+    hangs.behaves(process={"*": {"abort": "DEADLINE_EXCEEDED"}})
+    well.behaves(process={"*": {"set": {"status": "done"}}})
+    _ready(stages, hangs, addresses=(hangs.address, well.address), max_attempts=1)
+    for _ in range(2):
+        stages.serve("score")
+    for name in ("x", "y", "z"):
+        stages.put(name)
+        for queue in ("system", "score.ask", "score", "score"):
+            stages.serve(queue)
+    assert [entity(each).status for each in (*NAMES, "x", "y", "z")] == ["done"] * 6
+    assert _rests().rests_why is None
+    assert hangs.calls("ProcessBatch")
+    well.behaves(process={"*": {"abort": "DEADLINE_EXCEEDED"}})
+    stages.put("slow", price=1)
+    for queue in ("system", "score.ask", "score", "score"):
+        stages.serve(queue)
+    slow = visit("slow", "score")
+    assert (slow.attempts, slow.state) == (1, "parked"), "nobody answers"
+    assert "DEADLINE_EXCEEDED" in _rests().rests_why
+    for each in (hangs, well):
+        each.end()
+
+
 def test_a_lone_one_that_takes_too_long_is_parked_in_the_end(stages: Stages, service: Service) -> None:
     # S17
     _ready(stages, service, "a", max_attempts=2, time_limit=LIMIT)
@@ -276,10 +326,15 @@ def test_another_address_takes_over(stages: Stages, service: Service) -> None:
     assert failed[0] == 0
 
 
+def _known() -> lookup.Known:
+    with transaction() as session:
+        return lookup.stage(session, "offer.score")
+
+
 def test_an_operator_who_resumes_tries_at_once(stages: Stages, service: Service) -> None:
     _ready(stages, service)
     with transaction() as session:
         limits.rest(session, "stage.offer.score", "away")
     assert stages.serve("score") == 0
-    limit("score", paused=False)
+    assert [operate.resume(_known()) for _ in range(2)] == [True, False]
     assert stages.serve("score") == 3

@@ -284,3 +284,15 @@ def test_ageing_does_not_undo_what_is_kept(world: World) -> None:
     assert pools.age().raised
     assert stage.rank(stage.low[1]) == -15
     assert len(stage.take(Cursor(TaskRun, QUEUE)).rows) == 1
+
+
+def test_what_has_waited_for_longer_than_max_hold_ages_past_what_is_kept(world: World) -> None:
+    # T20: also while one run that delivers comes after the other, each held for anew.
+    stage = Stage(world)
+    stage.produce()
+    stage.low_wait(0, 1)
+    assert len(stage.take().rows) == 1
+    kit.execute(sa.update(RUN).where(RUN.c.queue == QUEUE).values(created_at=sa.func.now() - timedelta(minutes=31)))
+    assert pools.age().raised
+    assert (stage.rank(stage.low[1]), stage.kept()) == (-31, [-10])
+    assert len(stage.take(Cursor(TaskRun, QUEUE)).rows) == 1

@@ -25,7 +25,7 @@ from tests.kit.cli import Tidemill, one_sentence, tidemill
 from tests.kit.tasks import noop
 from tests.kit.upgrade import rows
 from tests.kit.upgrade.releases import load, upgrade_to
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import pause, wait_until
 from tidemill import enqueue
 
 __all__ = ["tidemill"]
@@ -201,6 +201,50 @@ def test_who_has_begun_is_not_ended_by_a_circle(empty_database_url: str, monkeyp
         worker.execute(sa.text("INSERT INTO tidemill.job (task, queue) VALUES ('t', 'jobs')"))
         worker.commit()
         migrating.join(60)
+    assert migrate.state(engine).current_is_wanted
+    own.dispose()
+
+
+def test_who_waits_behind_the_migration_is_not_ended_by_a_circle(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the table that was in use, and holds another one that the migration wants."""
+    monkeypatch.setattr(migrate, "PAUSE_SECONDS", 0.01)
+    # Nothing is held by then.
+    monkeypatch.setattr(migrate, "LOCK_SECONDS", 60.0)
+    engine = db.engine()
+    upgrade_to(engine, "0011")
+    own = new_engine(empty_database_url, pool_size=1)
+    migrating = threading.Thread(target=migrate.migrate, args=(own,))
+    waits = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'tidemill.job'::regclass")
+    first = sa.text(
+        "SELECT count(*) FROM pg_locks waiting WHERE NOT granted AND relation = 'tidemill.job'::regclass "
+        "AND NOT EXISTS (SELECT FROM pg_locks held WHERE held.pid = waiting.pid AND held.granted AND mode ~ 'sExcl')"
+    )
+
+    def looked(query: Any) -> int:
+        with engine.connect() as looker:
+            return int(looker.execute(query).scalar_one())
+
+    def produce() -> None:
+        with engine.begin() as producer:
+            producer.execute(sa.text("SELECT FROM tidemill.process"))
+            producer.execute(sa.text("INSERT INTO tidemill.job (task, queue) VALUES ('t', 'jobs')"))
+        ended.append("well")
+
+    ended: list[str] = []
+    producing = threading.Thread(target=produce)
+    with engine.connect() as holder:
+        holder.execute(sa.text("SELECT FROM tidemill.job"))
+        migrating.start()
+        wait_until(lambda: looked(first) == 1)
+        producing.start()
+        wait_until(lambda: looked(waits) == 2)
+        # Just before Postgres looks.
+        pause(0.75)
+    producing.join(60)
+    migrating.join(60)
+    assert ended == ["well"]
     assert migrate.state(engine).current_is_wanted
     own.dispose()
 

@@ -166,11 +166,12 @@ class Machine(RuleBasedStateMachine):
             assert index.current(parameter) == (instant(self.values.get(parameter)) if names else None)
 
     @invariant()
-    def what_is_lacking_is_what_false_leaves_compare(self) -> None:
+    def what_is_lacking_could_make_false_leaves_true(self) -> None:
         for name, trigger in self.triggers.items():
             readings = trigger.check(self.now, self.values, self.last_seen[name]).readings
-            false = {each for reading in readings if not reading.fired for each in (reading.parameter, reading.ref)}
-            assert self.index.lacking(name) == false - {None}
+            false = [reading for reading in readings if not reading.fired]
+            missing = {each.ref for each in false if each.ref is not None and self.values.get(each.ref) is None}
+            assert self.index.lacking(name) == {each.parameter for each in false} | missing
 
     def truths(self, now: datetime) -> dict[str, bool]:
         return {name: each.check(now, self.values, self.last_seen[name]).fired for name, each in self.triggers.items()}

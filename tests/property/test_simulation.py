@@ -105,8 +105,8 @@ def test_conditions_are_what_check_says(found: list[Trigger], moves: list[tuple[
         held = holding
         for key, verdict in verdicts.items():
             false = [] if verdict.fired else [each for each in verdict.readings if not each.fired]
-            named = {each for one in false for each in (one.parameter, one.ref) if each is not None}
-            assert conditions.lacking(key) == named
+            missing = {each.ref for each in false if each.ref is not None and each.reference is None}
+            assert conditions.lacking(key) == {each.parameter for each in false} | missing
 
 
 # Whole warehouses

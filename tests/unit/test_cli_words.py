@@ -50,7 +50,8 @@ def test_every_option_is_described_and_the_summary_fits(path: tuple[str, ...], c
 CHANGES = {
     *("up", "migrate", "rpc", "console", "start", "run", "set", "create", "revoke", "replay", "subscribe"),
     *("pause", "resume", "limit", "block", "unblock", "reset", "offer", "priority", "snooze", "release", "restate"),
-    *("cancel", "remove", "delete", "forget", "rewind", "abort", "retry", "rerun", "redrive", "unsubscribe"),
+    *("cancel", "remove", "delete", "forget", "rewind", "abort", "retry", "rerun", "redrive"),
+    *("unsubscribe", "restored"),
 }
 
 

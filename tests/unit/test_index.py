@@ -152,11 +152,15 @@ def test_a_reference_that_moves_on_lapses_what_it_leaves_behind() -> None:
     assert index.next_timer() is None
 
 
-def test_lacking_names_what_false_leaves_compare() -> None:
+def test_lacking_names_what_could_make_false_leaves_true() -> None:
+    # T21: not a reference that moves on, unless there is none.
     index = index_of(task=All(Delta(*P, "1h"), RefDelay(*Q, *R, "1h"), Delay(*Q, "1h")))
     assert index.lacking("task") == {P}
     index.set_current(R, NOW + DAY)
+    assert index.lacking("task") == {P, Q}
+    index.set_current(R, None)
     assert index.lacking("task") == {P, Q, R}
+    index.set_current(R, NOW + DAY)
     index.set_now(NOW + DAY)
     index.set_current(R, NOW)
     index.set_current(P, NOW + DAY)

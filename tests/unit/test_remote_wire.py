@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.struct_pb2 import Struct
 
 from app.errors import BadOutcome
 from app.proto.tidemill.v1 import stage_pb2
@@ -69,6 +71,28 @@ def test_deep_json_is_refused() -> None:
         wire.answer(sent(), updated(deep))
 
 
+@pytest.mark.parametrize("number", ["1e99999999999999999999", "-1e-99999999999999999999"])
+def test_a_number_that_nobody_can_hold_is_refused(number: str) -> None:
+    for response in (
+        updated(DOCUMENT.replace("null", number)),
+        stage_pb2.ProcessResponse(patch=stage_pb2.ProcessResponse.Patch(json=f'{{"price":{number}}}')),
+    ):
+        with pytest.raises(BadOutcome, match="is no JSON"):
+            wire.answer(sent(), response)
+
+
+def test_what_is_nested_too_deep_is_refused() -> None:
+    """Whoever compares it later would come to an end, not the service that answered it."""
+    for deep, well in ((wire.DEPTH, True), (wire.DEPTH + 1, False)):
+        text = "[" * deep + "1" + "]" * deep
+        response = stage_pb2.ProcessResponse(patch=stage_pb2.ProcessResponse.Patch(json=f'{{"note":{text}}}'))
+        if well:
+            assert wire.answer(sent(), response).values is not None
+        else:
+            with pytest.raises(BadOutcome, match="nested more than 100 deep"):
+                wire.answer(sent(), response)
+
+
 def test_what_is_too_deep_to_be_compared_is_refused() -> None:
     """A comparison takes more room than reading does."""
     deep = '{"x":' * 700 + "1" + "}" * 700
@@ -125,6 +149,15 @@ def test_a_message_of_another_class_is_refused() -> None:
     response.updated.message.value = b"\xff\xff"
     with pytest.raises(BadOutcome, match=r"cannot be read as kit\.Offer"):
         wire.answer(sent(Offer), response)
+
+
+def test_a_message_that_json_cannot_tell_is_refused() -> None:
+    made = Struct()
+    made.fields["x"].number_value = math.nan
+    response = stage_pb2.ProcessResponse()
+    response.updated.message.Pack(made)
+    with pytest.raises(BadOutcome, match=r"cannot be read as google\.protobuf\.Struct"):
+        wire.answer(sent(Struct), response)
 
 
 def test_what_is_no_message_is_not_sent() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 from zoneinfo import ZoneInfo
@@ -263,17 +263,29 @@ def test_a_hold_keeps_a_slot_and_ends_after_max_hold() -> None:
     assert low_starts(5 * MINUTE, 10 * MINUTE) == 6 * MINUTE
 
 
-def test_ageing_ends_a_hold_too() -> None:
-    tasks = (
-        Task("producer", new_day(*X), pool="other", produces=(Z,)),
-        Task("important", new_day(*Z), priority=3),
-        Task("low", new_day(*Y)),
-    )
-    pools = (Pool("default", 1, ageing=MINUTE, max_hold=DAY),)
-    start = Warehouse(tasks, pools, current={Z: T - DAY}, seen={"important": {Z: T - DAY}})
-    changes = [Change(T, X, T), Change(T + MINUTE, Y, T)]
-    found = simulate(start, changes, since=T, until=T + DAY, lengths=Constant(HOUR))
-    assert at(found, "low") == [(MINUTE, 4 * MINUTE)]
+def low_starts(max_hold: int, changes: Iterable[Change], lengths: dict[str, int]) -> int:
+    """When it does that fired a minute after the beginning, while a slot is kept for one that never fires."""
+    producers = [Task(name, grown(*X, by="1s"), pool="other", produces=(Z,)) for name in lengths]
+    tasks = (*producers, Task("important", new_day(*Z), priority=3), Task("low", new_day(*Y)))
+    seen = {"important": {Z: T}, **{name: {X: T - SECOND} for name in lengths}}
+    start = Warehouse(tasks, (Pool("default", 1, ageing=MINUTE, max_hold=max_hold),), current={Z: T}, seen=seen)
+    moved = sorted([*changes, Change(T + MINUTE, Y, T)])
+    [(fired, started)] = at(simulate(start, moved, since=T, until=T + DAY, lengths=Constant(0, lengths)), "low")
+    assert fired == MINUTE
+    return started
+
+
+def test_ageing_ends_no_hold() -> None:
+    # T21
+    assert low_starts(DAY, [Change(T, X, T)], {"producer": HOUR}) == HOUR
+
+
+def test_nothing_starves_while_a_slot_is_kept_for_one_run_after_the_other() -> None:
+    """One of two producers works at any time, and what they bring never suffices for the one that waits."""
+    # T20: what has waited for `max_hold` ages past what is kept.
+    lengths = {"one": 4 * MINUTE, "other": 3 * MINUTE}
+    assert low_starts(10 * MINUTE, steady(X, SECOND, HOUR), lengths) == 11 * MINUTE + 1
+    assert low_starts(DAY, steady(X, SECOND, HOUR), lengths) >= 12 * MINUTE
 
 
 # Calendars

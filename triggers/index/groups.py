@@ -99,6 +99,12 @@ class Group:
         if self.base is not None and self.base.parameter is not NOW:
             yield self.base.parameter
 
+    def wanting(self) -> Iterator[Parameter]:
+        """What could make a false leaf true: a base that moves on does not, but one that is missing may."""
+        yield self.own.parameter
+        if self.base is not None and self.base.parameter is not NOW and self.base.value is None:
+            yield self.base.parameter
+
     def now_measured(self) -> int:
         return self.measured(self.own.value, self.base.value if self.base else None)
 

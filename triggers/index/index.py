@@ -137,9 +137,9 @@ class Index:
         return {self._at(slot).name for group in groups for slot in group.slots}
 
     def lacking(self, name: str) -> set[Parameter]:
-        """What the leaves that are false now compare."""
+        """What could make the leaves true that are false now."""
         places = self._task(name).places
-        return {each for place in places if not place.holds for each in place.group.parameters()}
+        return {each for place in places if not place.holds for each in place.group.wanting()}
 
     def _move(self, source: Source, value: Instant | None) -> None:
         before, source.value = source.value, value

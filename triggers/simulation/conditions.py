@@ -89,7 +89,7 @@ class Checked:
             current = self._current
             if not holds(self._now, current.get(own), current.get(ref) if ref else None, task.seen.get(own)):
                 found.add(own)
-                if ref is not None:
+                if ref is not None and current.get(ref) is None:
                     found.add(ref)
         return found
 

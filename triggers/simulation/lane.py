@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from app.limits import HORIZON, Limits, grant
 from app.ranks import Rank, most_rank
+from triggers.holding import Reservation
 from triggers.instants import SECOND, Instant
 from triggers.pools import BEST_RANK
 from triggers.simulation.facts import Pool
@@ -50,6 +51,8 @@ class Lane:
         self._classes: dict[int, list[tuple[Instant, int, SimRun]]] = {}
         self._raised: dict[int, SimRun] = {}
         self._tokens, self._refilled = 1.0, 0
+        #: From when on there was always a slot that is kept.
+        self._kept_since: Instant | None = None
 
     def push(self, run: SimRun) -> None:
         run.queued, run.away = True, False
@@ -73,15 +76,26 @@ class Lane:
     def free(self) -> bool:
         return self.pool.max_parallel is None or self.running < self.pool.max_parallel
 
-    def rank(self, run: SimRun, now: Instant) -> Rank:
-        aged = max(BEST_RANK, -run.priority - (now - run.created) // self.pool.ageing)
-        return aged if run.inherited is None else min(aged, -run.inherited)
+    def rank(self, run: SimRun, now: Instant, kept: Sequence[Reservation] = ()) -> Rank:
+        rank = self._aged(run, now)
+        above = [each for each in kept if each.rank < -run.priority]
+        if above and now - run.created <= self.pool.max_hold:
+            # Not past a slot that is kept, unless it was before.
+            behind = max(each.rank for each in above) + 1
+            rank = max(rank, min(behind, self._aged(run, self._kept_since or now)))
+        return rank if run.inherited is None else min(rank, -run.inherited)
+
+    def _aged(self, run: SimRun, now: Instant) -> Rank:
+        return max(BEST_RANK, -run.priority - max(0, now - run.created) // self.pool.ageing)
 
     def next_age(self, run: SimRun, now: Instant) -> Instant:
         """When its rank gets better by waiting."""
-        return now + self.pool.ageing - (now - run.created) % self.pool.ageing
+        waited = now - run.created
+        step = now + self.pool.ageing - waited % self.pool.ageing
+        return step if waited > self.pool.max_hold else min(step, run.created + self.pool.max_hold + 1)
 
-    def best(self, now: Instant) -> tuple[Rank, Instant, int, SimRun] | None:
+    def best(self, now: Instant, kept: Sequence[Reservation] = ()) -> tuple[Rank, Instant, int, SimRun] | None:
+        self._kept_since = (self._kept_since or now) if kept else None
         best = None
         for priority in list(self._classes):
             found = self._classes[priority]
@@ -91,10 +105,10 @@ class Lane:
                 del self._classes[priority]
                 continue
             run = found[0][2]
-            place = (self.rank(run, now), run.created, run.id, run)
+            place = (self.rank(run, now, kept), run.created, run.id, run)
             best = place if best is None or place < best else best
         for run in self._raised.values():
-            place = (self.rank(run, now), run.created, run.id, run)
+            place = (self.rank(run, now, kept), run.created, run.id, run)
             best = place if best is None or place < best else best
         return best
 
@@ -103,8 +117,8 @@ class Lane:
         waiting = (each[2] for priority in sorted(self._classes) for each in self._classes[priority])
         return next((run for run in waiting if run.queued), None)
 
-    def most_rank(self, reserved: Sequence[Rank]) -> Rank | None:
-        return most_rank(self.pool.max_parallel, self.running, reserved)
+    def most_rank(self, kept: Sequence[Reservation]) -> Rank | None:
+        return most_rank(self.pool.max_parallel, self.running, [each.rank for each in kept])
 
     def pace(self, now: Instant) -> tuple[bool, Instant]:
         """Whether its rate lets one more start, and after which time; or else after which time to ask again."""

@@ -244,15 +244,13 @@ class World:
         lanes = [lane for lane in self._lanes.values() if lane.waiting]
         found = self._planned(lanes) if lanes else None
         over = False
-        while (lane := self._choose(lanes, found)) is not None:
-            best = lane.best(self._now)
-            assert best is not None  # noqa: S101 - it was chosen for it
+        while (chosen := self._choose(lanes, found)) is not None:
+            lane, run = chosen
             allowed, wait = lane.pace(self._now)
             if not allowed:
                 self._look(self._now + wait)
                 lanes = [each for each in lanes if each is not lane]
                 continue
-            run = best[3]
             lane.take(run)
             self._touch(run.task)
             self._busy += 1
@@ -273,22 +271,23 @@ class World:
                 self._lane(run).inherit(run, priority)
         return found
 
-    def _choose(self, lanes: list[Lane], found: Plan | None) -> Lane | None:
-        """The pool whose best run starts next."""
+    def _choose(self, lanes: list[Lane], found: Plan | None) -> tuple[Lane, SimRun] | None:
+        """The run that starts next: the best of its pool."""
         if self._slots is not None and self._busy >= self._slots:
             return None
         chosen = None
         for lane in lanes:
-            most = lane.most_rank(found.reserved_ranks(lane.pool.name) if found else ())
-            best = None if most is None else lane.best(self._now)
+            kept = found.reservations.get(lane.pool.name, ()) if found else ()
+            most = lane.most_rank(kept)
+            best = None if most is None else lane.best(self._now, kept)
             if best is None or most is None:
                 continue
             if best[0] <= most:
-                place = (best[:3], lane)
+                place = (best[:3], (lane, best[3]))
                 chosen = place if chosen is None or place[0] < chosen[0] else chosen
-            elif found is not None:
+            elif kept:
                 # Held: until a hold ends, or it has waited for long enough.
-                ends = [each.until for each in found.reservations[lane.pool.name]]
+                ends = [each.until for each in kept]
                 self._look(min(*ends, lane.next_age(best[3], self._now)))
         return None if chosen is None else chosen[1]
 
