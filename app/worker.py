@@ -16,7 +16,6 @@ from typing import Any
 import sqlalchemy as sa
 from celery import bootsteps, signals
 from click import ClickException
-from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from app import claims, db, dispatch, registration, schema, timings, workers
@@ -78,8 +77,8 @@ class Service(bootsteps.StartStopStep):
                 slots = getattr(worker.pool, "num_processes", worker.concurrency)
                 with autocommit() as connection:
                     workers.beat(connection, worker.hostname, queues, slots, os.getpid())
-                    self._mourn(connection, worker)
                     timings.hand_in(connection)
+                self._mourn(worker)
                 if not stopping.is_set():
                     publisher = publisher or Publisher()
                     report = dispatch.run_once(queues=queues, publisher=publisher)
@@ -98,18 +97,19 @@ class Service(bootsteps.StartStopStep):
             self._over.wait(DRAIN_SECONDS if self.drain else workers.BEAT_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311
         self._leave(worker)
 
-    def _mourn(self, connection: Connection, worker: Any) -> None:
+    def _mourn(self, worker: Any) -> None:
         """Nobody knows better than its parent that a child is dead: what it held is put back with the next sweep,
         without waiting for the end of its lease. Also one that came and went between two looks."""
         alive = set(_children(worker.pool))
         if alive == self._alive:
             return
         for table in registry.waiting:
-            holders = set(connection.execute(_holders(table.model, worker.hostname)).scalars())
-            # Read after them: a child that has come meanwhile lives.
-            living = {workers.child_name(worker.hostname, pid) for pid in _children(worker.pool)}
-            if dead := sorted(holders - living):
-                claims.orphan(connection, table.model, dead)
+            with transaction() as session:
+                holders = set(session.execute(_holders(table.model, worker.hostname)).scalars())
+                # Read after them: a child that has come meanwhile lives.
+                living = {workers.child_name(worker.hostname, pid) for pid in _children(worker.pool)}
+                if dead := sorted(holders - living):
+                    claims.orphan(session, table.model, dead)
         # Only now: where the database was away, they are mourned the next time.
         self._alive = alive
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Row
+from sqlalchemy.orm import Session
 
 from app.arrays import Array
 from app.claims import storm
@@ -89,9 +90,9 @@ def _late(found: sa.Select[Any], *, lock: bool) -> Any:
     return sa.select(*taken.c, (of_pass > sa.literal_column("1", sa.Integer)).label("together")).lateral("late")
 
 
-def orphan(executor: Executor, model: type[Claimable], workers: Sequence[str]) -> int:
+def orphan(session: Session, model: type[Claimable], workers: Sequence[str]) -> int:
     """Claims of workers that are known to be dead need not wait for the end of their lease; but those whose rows
-    somebody holds just now do."""
+    somebody holds just now do. In one transaction: a sweep in between would take what is left for a sign of life."""
     table, columns = table_of(model), key_columns(model)
     holder = sa.any_(sa.cast(list(workers), Array(sa.Text)))
     free = (
@@ -107,9 +108,9 @@ def orphan(executor: Executor, model: type[Claimable], workers: Sequence[str]) -
         .values(recovery_time=sa.func.now())
         .returning(model.pass_key)
     )
-    passes = [PassKey(each) for each in executor.execute(statement).scalars() if each is not None]
+    passes = [PassKey(each) for each in session.execute(statement).scalars() if each is not None]
     if passes:
-        model.abandon(executor, sorted(set(passes)))
+        model.abandon(session, sorted(set(passes)))
     return len(passes)
 
 

@@ -8,19 +8,24 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 import sqlalchemy as sa
 
-from app import claims
+from app import claims, workers
 from app.claims import keeper
 from app.db import engine, transaction
+from app.settings import settings
+from app.worker import Service
+from recovery import visits as lost_visits
 from stages import Patch, Untouched, Updated, queue, serving
 from stages.definition import SYSTEM, queue_of
 from stages.model import StageVisit
 from stages.watched import kind_of, kinds
+from tests.kit.database import up_for_long
 from tests.kit.faults import installed
 from tests.kit.stages_rows import Lot, Offer, Stages, entity, execute, visit, visits, world
 from tests.kit.waiting import pause, wait_until
@@ -190,6 +195,32 @@ def test_the_dead_are_mourned_without_waiting_for_strangers(stages: Stages) -> N
     assert [
         (row.entity_id, row.recovery_time < row.claimed_at + timedelta(minutes=1)) for row in visits("publish")
     ] == [("b", True)]
+
+
+def test_a_sweep_takes_no_guard_of_the_dead_for_a_sign_of_life(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
+    # S12 R1: it comes while the parent of the worker is mourning it.
+    stages.stage("publish")
+    stages.asked("a")
+    monkeypatch.setenv("TIDEMILL_LEASE", "1s")
+    settings.cache_clear()
+    up_for_long(engine())
+    cursor = claims.Cursor(StageVisit, queue_of("offer", "publish"), guarded=True)
+    dead = workers.child_name("w@here", 99_999)
+    assert len(claims.take(cursor, 1, worker=dead, lease=timedelta(minutes=10)).rows) == 1
+    abandon, swept = StageVisit.abandon, []
+
+    def abandoned(executor: Any, passes: Any) -> None:
+        swept.append(lost_visits.run_once().lost)
+        abandon(executor, passes)
+
+    monkeypatch.setattr(StageVisit, "abandon", abandoned)
+    parent = SimpleNamespace(hostname="w@here", pool=SimpleNamespace(_pool=SimpleNamespace(_pool=[])))
+    service = Service.__new__(Service)
+    service._alive = {99_999}
+    service._mourn(parent)
+    assert (swept, lost_visits.run_once().lost) == ([0], 1)
+    assert visit("a", "publish").state == "waiting"
+    assert execute("SELECT FROM tidemill.entity_guard") == []
 
 
 def test_who_waits_for_the_limits_of_a_queue_has_the_whole_lease(stages: Stages) -> None:
