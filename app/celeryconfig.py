@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 from app.doorbell import transport_options
+from app.errors import SettingsError
 from app.passes import CONTROL, beat_entries
 from app.settings import settings
 
+try:
+    _known = settings()
+except SettingsError as error:
+    # Some commands of Celery read this before they tell anybody that they begin (`app.celery`): a sentence here too.
+    if Path(sys.argv[0]).name == "celery" or sys.argv[0].endswith("celery/__main__.py"):
+        sys.exit(f"Error: {error}")
+    raise
 # A program that only enqueues reads this file too, and must not fail for want of a broker: services check it.
-broker_url = settings().known_broker_url()
+broker_url = _known.known_broker_url()
 # A broker that went silent must be noticed: without time limits a worker stays deaf for good, and says nothing.
 broker_transport_options = transport_options(broker_url or "")
 # The same for RabbitMQ; Celery's two minutes are a long time to be deaf.
@@ -28,7 +39,7 @@ result_backend = None
 task_ignore_result = True
 
 # The last one needs the kinds that the modules declare.
-imports = ("app.control", *settings().modules, "app.remote_stages")
+imports = ("app.control", *_known.modules, "app.remote_stages")
 # Where a task that names no queue goes.
 task_default_queue = "jobs"
 # A ticket that is held back by a busy worker could wake an idle one.

@@ -46,6 +46,14 @@ AGEING_EVERY = timedelta(seconds=5)
 SERVICE_EVERY = timedelta(milliseconds=50)
 
 
+def sweep_interval() -> timedelta:
+    return settings().sweep_interval
+
+
+def poll_interval() -> timedelta:
+    return settings().poll_interval
+
+
 def forget_workers() -> int:
     """Workers that have been gone for a day."""
     with autocommit() as connection:
@@ -61,15 +69,15 @@ for model in CLAIMABLE:
     registry.add_waiting(Waiting(model, (Lane.MAIN, Lane.LOW) if model is StageVisit else (Lane.MAIN,)))
 registry.add_pass("dispatch", dispatch.run_once, SECOND)
 registry.add_pass("periodic", schedules.run_once, SECOND)
-registry.add_pass("recover_jobs", lost_jobs.run_once, settings().sweep_interval)
-registry.add_pass("recover_runs", lost_runs.run_once, settings().sweep_interval)
-registry.add_pass("recover_visits", lost_visits.run_once, settings().sweep_interval)
+registry.add_pass("recover_jobs", lost_jobs.run_once, sweep_interval)
+registry.add_pass("recover_runs", lost_runs.run_once, sweep_interval)
+registry.add_pass("recover_visits", lost_visits.run_once, sweep_interval)
 registry.add_pass("begin", starting.run_once, SECOND)
-registry.add_pass("recover_decisions", late_decisions.run_once, settings().sweep_interval)
-registry.add_pass("recover_processes", late_processes.run_once, settings().sweep_interval)
+registry.add_pass("recover_decisions", late_decisions.run_once, sweep_interval)
+registry.add_pass("recover_processes", late_processes.run_once, sweep_interval)
 registry.add_pass("operations", operations.run_once, SECOND, apart=True)
-registry.add_pass("recover_graphs", idle_graphs.run_once, settings().sweep_interval)
-registry.add_pass("reactive", polling.run_once, settings().poll_interval, scheduler=False)
+registry.add_pass("recover_graphs", idle_graphs.run_once, sweep_interval)
+registry.add_pass("reactive", polling.run_once, poll_interval, scheduler=False)
 registry.add_pass("reactive_service", service.run_once, SERVICE_EVERY, beat=False, hinted=True)
 registry.add_pass("ageing", pools.age, AGEING_EVERY)
 registry.add_server(REACTIVE, RunServer)

@@ -53,7 +53,8 @@ class Pass:
 
     name: str
     run_once: Callable[..., Any]
-    every: timedelta
+    #: A function where a setting says it: these are read, and refused, by commands, and not where modules are imported.
+    interval: timedelta | Callable[[], timedelta]
     #: Which services make it: beat, the scheduler, or both.
     beat: bool = True
     scheduler: bool = True
@@ -63,6 +64,10 @@ class Pass:
     shared: bool = False
     #: Made by the scheduler in a thread of its own, as it may wait for somebody else than the database.
     apart: bool = False
+
+    @property
+    def every(self) -> timedelta:
+        return self.interval() if callable(self.interval) else self.interval
 
     def run(self, seconds: float) -> Any:
         """Again at once after a full batch (`more`), for at most so long; the last report."""
@@ -97,7 +102,9 @@ class Registry:
     def add_waiting(self, waiting: Waiting) -> None:
         self.waiting.append(waiting)
 
-    def add_pass(self, name: str, run_once: Callable[..., Any], every: timedelta, **where: bool) -> None:
+    def add_pass(
+        self, name: str, run_once: Callable[..., Any], every: timedelta | Callable[[], timedelta], **where: bool
+    ) -> None:
         self.passes[name] = Pass(name, run_once, every, **where)
 
     def add_server(self, word: str, make: Callable[..., Server]) -> None:

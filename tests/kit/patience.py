@@ -15,7 +15,7 @@ _passes = scheduler.passes
 
 
 def _seldom(share: Share | None = None) -> list[Pass]:
-    return [replace(each, every=PAUSE) for each in _passes(share)]
+    return [replace(each, interval=PAUSE) for each in _passes(share)]
 
 
 scheduler.passes = _seldom

@@ -110,6 +110,10 @@ LACKS: list[tuple[str, dict[str, str], str]] = [
     *((command, {}, "BROKER_URL is not set and no") for command in ("worker", "beat", "scheduler", "flower")),
     *((command, SERVERS, "MODULES: there is no module 'no_such'") for command in ("worker", "flower")),
     ("scheduler", {"TIDEMILL_BROKER_URL": "redis://127.0.0.1:1"}, "DATABASE_URL is not set and no"),
+    *(
+        (command, SERVERS | {"TIDEMILL_POLL_INTERVAL": "soon"}, "POLL_INTERVAL='soon': 'soon' is not a duration")
+        for command in ("worker", "beat", "scheduler", "flower")
+    ),
 ]
 
 
