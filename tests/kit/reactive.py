@@ -29,7 +29,7 @@ from app.registry import registry
 from recovery import invariants
 from recovery import runs as lost_runs
 from tests.kit.faults import Crashed
-from triggers import Run, ctl, polling, pools, reactive, registration, work
+from triggers import Run, ctl, polling, pools, reactive, registration
 from triggers.definition import queue_of
 from triggers.model import RUN, TASK, CtlSeen
 from triggers.sync import Synced, synchronize
@@ -225,12 +225,7 @@ def violations() -> list[invariants.Violation]:
 @contextmanager
 def world() -> Iterator[World]:
     known = set(registry.functions)
-    with (
-        patch.dict(registration.declared, clear=True),
-        patch.dict(pools.declared, clear=True),
-        # However slow the machine is: a ticket serves all there is.
-        patch.object(work, "TICKET_SECONDS", 300.0),
-    ):
+    with patch.dict(registration.declared, clear=True), patch.dict(pools.declared, clear=True):
         yield World()
     for name in registry.functions.keys() - known:
         if registry.functions.pop(name).function is not None:
