@@ -186,8 +186,8 @@ def passes(share: Share | None = None) -> list[Pass]:
     share = share or Share(publisher, shares.own_name())
     whole = partial(dispatch.run_once, publisher=publisher, part=dispatch.Part.WHOLE)
     quick: dict[str, dict[str, Any]] = {
-        "dispatch": {"run_once": whole, "every": POLL},
-        "relay": {"every": RELAY},
+        "dispatch": {"run_once": whole, "interval": POLL},
+        "relay": {"interval": RELAY},
     }
     own = Pass("dispatch_shards", share.run_once, POLL, beat=False, shared=True)
     known = [replace(each, **quick.get(each.name, {})) for each in registry.passes.values() if each.scheduler]
