@@ -94,9 +94,6 @@ class Plan:
     inherited: Mapping[int, int]
     holds: tuple[Hold, ...] = ()
 
-    def reserved_ranks(self, pool: str) -> list[Rank]:
-        return [each.rank for each in self.reservations.get(pool, ())]
-
 
 def plan(now: Instant, tasks: Iterable[TaskNow], pools: Iterable[PoolNow], holds: Iterable[Hold] = ()) -> Plan:
     """`tasks`: all, or at least those with a run and those that wait for what these deliver, directly or not."""

@@ -120,10 +120,9 @@ def restored_(*, yes: bool) -> None:
     with transaction() as session:
         first, names = restored(session)
         audit.record(session, "event.restored", "events", sequence=first)
-    gone = delete_queues(names, mark=True)
-    click.echo(f"events are numbered from {first} on; the queues of {several(len(names), 'subscription')} are empty")
-    if not gone:
+    if not delete_queues(names, mark=True):
         raise click.ClickException("the broker is away: empty it before anything is started, or call this once more")
+    click.echo(f"events are numbered from {first} on; the queues of {several(len(names), 'subscription')} are empty")
 
 
 @events.command("subscribe")

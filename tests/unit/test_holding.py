@@ -36,6 +36,10 @@ def consumers(found: Plan, pool: str = "p") -> list[tuple[str, int, int, int, in
 # Who is waited for
 
 
+def reserved_ranks(found: Plan, pool: str) -> list[int]:
+    return [each.rank for each in found.reservations.get(pool, ())]
+
+
 def test_a_slot_is_kept_while_the_producer_runs() -> None:
     found = plan(7, [LOW, CONSUMER, PRODUCER], [POOL])
     assert consumers(found) == [("consumer", 10, 1, 7, 107)]
@@ -148,7 +152,7 @@ def test_of_runs_whose_holds_last_as_long_it_is_the_first(runs: tuple[int, int])
 def test_what_is_kept_is_ordered_by_priority_and_known_by_its_ranks() -> None:
     found = plan(0, [LOW, OTHER, CONSUMER, PRODUCER], [POOL])
     assert [each[:2] for each in consumers(found)] == [("consumer", 10), ("another", 5)]
-    assert (found.reserved_ranks("p"), found.reserved_ranks("q")) == ([-10, -5], [])
+    assert (reserved_ranks(found, "p"), reserved_ranks(found, "q")) == ([-10, -5], [])
 
 
 def test_holds_are_ordered_by_name() -> None:
@@ -241,7 +245,7 @@ def test_never_holds_where_slots_suffice(tasks: list[TaskNow], limits: tuple[Poo
     found = plan(0, tasks, limits)
     for pool in limits:
         running = sum(each.pool == pool.name and each.run is not None and each.run.running for each in tasks)
-        reserved = found.reserved_ranks(pool.name)
+        reserved = reserved_ranks(found, pool.name)
         if pool.max_parallel is None or running + len(reserved) < pool.max_parallel:
             assert most_rank(pool.max_parallel, running, reserved) == ANY_RANK
 
